@@ -22,6 +22,7 @@ from redis.asyncio import Redis
 from support import servers
 from support.proxy import Proxy
 from support.servers import Binary, Server
+from support.tls import Certificates, make_certificates
 
 TASK_PATIENCE = 1.0
 """Seconds that detached tasks get to end by themselves after a test."""
@@ -36,7 +37,7 @@ class Connect(Protocol):
 class MakeServer(Protocol):
     """Start a server of the test's own; see `support.servers.Server` for the arguments."""
 
-    def __call__(self, *lines: str, binary: Binary | None = None, **settings: object) -> Server: ...
+    def __call__(self, *lines: str, binary: Binary | None = None, **settings: Any) -> Server: ...
 
 
 # -- which servers ------------------------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ def make_server() -> Iterator[MakeServer]:
     """Start servers of the test's own, the newest unless told otherwise; gone after the test."""
     with ExitStack() as stack:
 
-        def make(*lines: str, binary: Binary | None = None, **settings: object) -> Server:
+        def make(*lines: str, binary: Binary | None = None, **settings: Any) -> Server:
             return stack.enter_context(Server(binary or servers.newest(), *lines, **settings))
 
         yield make
@@ -189,6 +190,12 @@ async def proxy(the_server: Server) -> AsyncIterator[Proxy]:
     """A proxy before the test's server, in the test's own loop."""
     async with Proxy(the_server) as proxy:
         yield proxy
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Certificates for `Proxy(server, tls=certificates.server)`."""
+    return make_certificates(tmp_path_factory.mktemp("tls"))
 
 
 # -- nothing left behind ------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from support import servers
 from support.processes import Child
 from support.proxy import Proxy, ThreadedProxy
 from support.servers import Server
+from support.tls import Certificates
+from support.topologies import Cluster, SentinelGroup
 from support.wait import until, until_sync
 
 PLAIN_ERRORS = (redis.exceptions.ConnectionError, OSError)
@@ -135,7 +138,7 @@ async def test_held_reply_is_carried_out(proxy: Proxy, server: Server, connect: 
     """The server has done it; the caller doesn't know until the release."""
     client = connect(proxy)
     rule = proxy.reply("SET").hold()
-    call = asyncio.create_task(client.set("key", "1", px=10_000))
+    call = asyncio.ensure_future(client.set("key", "1", px=10_000))
     await rule.reached()
     assert server.call("GET", "key") == b"1"
     assert not call.done()
@@ -207,7 +210,7 @@ async def test_black_hole_for_one_connection(proxy: Proxy, connect: Connect) -> 
     first, second = connect(proxy, single_connection_client=True), connect(proxy, single_connection_client=True)
     await first.get("a")
     proxy.black_hole(proxy.commands[-1].connection)
-    call = asyncio.create_task(first.set("key", "1", px=10_000))
+    call = asyncio.ensure_future(first.set("key", "1", px=10_000))
     await second.get("b")
     assert await second.get("key") is None
     assert not call.done()
@@ -221,7 +224,7 @@ async def test_black_hole_for_all_and_forget(proxy: Proxy, server: Server, conne
     client = connect(proxy, retry=None)
     await client.get("a")
     proxy.black_hole()
-    lost = asyncio.create_task(client.set("key", "1", px=10_000))
+    lost = asyncio.ensure_future(client.set("key", "1", px=10_000))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(connect(proxy).get("a"), 0.05)
     proxy.heal(deliver=False)
@@ -269,7 +272,7 @@ async def test_rule_tied_to_a_connection(proxy: Proxy, connect: Connect) -> None
     await first.get("a")
     rule = proxy.reply("GET", connection=proxy.commands[-1].connection, times=None).hold()
     assert await second.get("a") is None
-    call = asyncio.create_task(first.get("a"))
+    call = asyncio.ensure_future(first.get("a"))
     await rule.reached()
     proxy.clear()
     assert await call is None
@@ -285,9 +288,51 @@ def test_threaded_proxy_works_while_the_test_blocks(server: Server) -> None:
         assert rule.reached_sync().args == (b"GET", b"a")
 
 
+async def test_tls_before_a_plain_server(server: Server, certificates: Certificates, connect: Connect) -> None:
+    """A client that checks certificates gets through, and rules see the commands."""
+    async with Proxy(server, tls=certificates.server) as proxy:
+        client = connect(proxy, ssl=True, ssl_ca_certs=str(certificates.ca_file))
+        rule = proxy.reply("GET").delay(0)
+        assert await client.get("key") is None
+        assert rule.hits
+        await client.aclose()
+
+
 async def _next(pubsub: object) -> dict[str, object]:
     message: dict[str, object] = await pubsub.get_message(timeout=5)  # type: ignore[attr-defined]
     return message
+
+
+# -- topologies ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_sentinels_fail_over() -> None:
+    """The replica takes over and a Sentinel client finds it."""
+    with SentinelGroup(servers.newest()) as group:
+        sentinel = group.sentinel()
+        async with sentinel.master_for(group.name) as client, AsyncExitStack() as stack:
+            for node in sentinel.sentinels:
+                stack.push_async_callback(node.aclose)
+            await client.set("key", "1", px=60_000)
+            await until(lambda: group.replica.call("GET", "key") == b"1")
+            group.master.kill()
+            assert await group.promoted() is group.replica
+            assert await client.get("key") == b"1"
+
+
+@pytest.mark.slow
+async def test_cluster_fails_over() -> None:
+    """Keys of a killed master are served by its replica."""
+    with Cluster(servers.newest()) as cluster:
+        key = cluster.key_on(cluster.masters[0])
+        async with cluster.client() as client:
+            await client.set(key, "1", px=60_000)
+            await until(lambda: b"keys=1" in cluster.replica.call("INFO", "keyspace"))
+            cluster.masters[0].kill()
+            await cluster.promoted()
+            assert cluster.owner(key) is cluster.replica
+            assert await client.get(key) == b"1"
 
 
 # -- processes ----------------------------------------------------------------------------------------------------------
