@@ -1,0 +1,1 @@
+"""TALK: the only code that imports redis."""

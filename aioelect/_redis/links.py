@@ -1,0 +1,112 @@
+"""The connections to one node: one that works, one warm spare, and those that are on their way out.
+
+A retry after a call that hung must not wait for a new handshake: the spare has it behind it. A connection that is slow
+to open is not thrown away with the call that waited for it, or a handshake longer than a call's limit could never
+succeed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from .pipeline import Link, RawConnection, State
+from .refusals import Trouble, timed_out
+from .wire import Command
+
+__all__ = ["Links"]
+
+# A spare that keeps failing is not worth a handshake at every call.
+_SPARE_PAUSE = 1.0
+
+
+class Links:
+    """Own connections to one node, in one event loop."""
+
+    def __init__(self, make: Callable[[], RawConnection]) -> None:
+        self._make = make
+        self._loop = asyncio.get_running_loop()
+        self._links: list[Link] = []  # oldest first; closed ones leave
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._next_spare = 0.0
+        self._closed = False
+
+    async def exchange(
+        self, key: bytes, commands: Callable[[Link], Sequence[Command]], deadline: float
+    ) -> tuple[Link, list[object]]:
+        """Ask over a connection that works, until `deadline` of the loop's clock. The key is for nodes that share."""
+        link = await self.link(deadline)
+        return link, await link.call(commands(link), deadline - self._loop.time())
+
+    async def link(self, deadline: float) -> Link:
+        """A connection that is open, opening one if need be."""
+        start = self._loop.time()
+        while True:
+            if self._closed:
+                raise Trouble("closed", "the connections of this store were closed").error()
+            if opened := [link for link in self._links if link.state is State.OPEN]:
+                self._keep_spare()
+                return opened[0]
+            if not any(link.state is State.CONNECTING and not link.slow for link in self._links):
+                self._dial()
+            await self._change(deadline, deadline - start)
+
+    def drop(self, key: bytes = b"") -> None:
+        """Resolve anew: the node is not what it was. Calls in flight keep their connection."""
+        for link in tuple(self._links):
+            link.retire()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        links = tuple(self._links)
+        await asyncio.gather(*(link.wait_closed() for link in links))
+        self._wake(None)
+
+    def _dial(self) -> None:
+        # Two at most: one that is slow, and one that may be quicker.
+        if sum(link.state is State.CONNECTING for link in self._links) < 2:
+            self._links.append(Link(self._make(), self._on_change))
+
+    def _keep_spare(self) -> None:
+        good = [link for link in self._links if link.state in (State.OPEN, State.CONNECTING)]
+        if len(good) == 1 and good[0].answered and self._loop.time() >= self._next_spare:
+            self._next_spare = self._loop.time() + _SPARE_PAUSE
+            self._dial()
+
+    def _on_change(self, link: Link) -> None:
+        if link.state is State.CLOSED:
+            self._links.remove(link)
+            trouble = link.trouble
+            if trouble is not None and trouble.reason == "readonly":
+                self.drop()
+            if trouble is None:
+                self._wake(None)  # retired: look for another
+            elif trouble.rejected or not any(other.state is State.CONNECTING for other in self._links):
+                self._wake(trouble)
+        elif link.state is State.OPEN:
+            self._wake(None)
+            if not self._closed:
+                self._keep_spare()
+
+    def _wake(self, trouble: Trouble | None) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None) if trouble is None else waiter.set_exception(trouble.error())
+
+    async def _change(self, deadline: float, limit: float) -> None:
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        timer = self._loop.call_at(deadline, self._give_up, waiter, limit)
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiters.discard(waiter)
+
+    def _give_up(self, waiter: asyncio.Future[None], limit: float) -> None:
+        if waiter.done():
+            return
+        for link in self._links:
+            link.slow = True
+        waiter.set_exception(timed_out(limit, "no connection").error())

@@ -1,0 +1,138 @@
+"""The questions as Redis understands them; the only place that sends a script or a native form.
+
+A script goes as EVALSHA, and once more with its body where the server does not know it: in the same call, never by
+SCRIPT LOAD, which needs a permission of its own. A release uses the server's own compare-and-delete where there is
+one. Which one is found out per connection by trying it with a value that is nobody's: versions lie, and a rolling
+upgrade changes them; a new connection asks again.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from importlib import resources
+from typing import Protocol
+
+from aioelect._store import Claim, Contended, Granted, Refused, Released, Renewed
+
+from . import wire
+from .pipeline import Link
+from .refusals import Fault, trouble_of
+from .wire import Command, Keys
+
+__all__ = ["Route", "acquire", "release", "renew"]
+
+# Compare-and-delete commands: Redis from 8.4, Valkey from 9.0.
+_NATIVE: dict[bytes, Callable[[bytes, bytes], Command]] = {
+    b"DELEX": lambda key, value: [b"DELEX", key, b"IFEQ", value],
+    b"DELIFEQ": lambda key, value: [b"DELIFEQ", key, value],
+}
+
+# Never the value of a claim, so that trying a command with it does nothing.
+_NOBODY = b"aioelect:nobody"
+
+
+class Route(Protocol):
+    """The way to the node that serves a key."""
+
+    async def exchange(
+        self, key: bytes, commands: Callable[[Link], Sequence[Command]], deadline: float
+    ) -> tuple[Link, list[object]]:
+        """Send commands to the node of a key and wait for their replies, until `deadline` of the loop's clock."""
+
+    def drop(self, key: bytes) -> None:
+        """The node of a key is not what it was: find it anew."""
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+
+
+async def acquire(route: Route, keys: Keys, claim: Claim, floor: int, deadline: float) -> Granted | Contended:
+    """Claim a name, or learn who has it."""
+    reply = await _evaluate(route, "acquire", keys, wire.acquire_args(claim, keys, floor), deadline)
+    return wire.acquire_reply(reply, claim)
+
+
+async def renew(route: Route, keys: Keys, claim: Claim, deadline: float) -> Renewed | Refused:
+    """Prolong a claim if it is ours."""
+    return wire.renew_reply(await _evaluate(route, "renew", keys, wire.renew_args(claim), deadline), claim)
+
+
+async def release(route: Route, keys: Keys, claim: Claim, keep: float, deadline: float, own: int) -> Released | Refused:
+    """Give a claim up if it is ours, and tell who waits; `own` of the receivers are ourselves."""
+    arguments = wire.release_args(claim, keys, keep)
+    if keep > 0:
+        return wire.release_reply(await _evaluate(route, "release", keys, arguments, deadline), claim, own)
+
+    def commands(link: Link) -> Sequence[Command]:
+        if link.native is None:
+            return _with_probe(link, keys, _evalsha("release", keys, arguments))
+        notice = [b"PUBLISH", keys.channel, wire.released_notice(claim)]
+        return [_NATIVE[link.native](keys.claim, claim.owner.encode()), notice]
+
+    link, replies = await route.exchange(keys.claim, commands, deadline)
+    if len(replies) == 2:  # the native form
+        deleted, told = replies
+        if deleted == 1:
+            return Released(max(0, told - own) if isinstance(told, int) else 0)
+        if isinstance(deleted, Fault):
+            link.native = None  # a proxy has moved us to an older server
+        # Not ours, or not known there: only the script can tell what it is.
+        reply = await _evaluate(route, "release", keys, arguments, deadline)
+    else:
+        _learn(link, replies)
+        reply = await _settled(replies[0], route, "release", keys, arguments, deadline)
+    return wire.release_reply(reply, claim, own)
+
+
+async def _evaluate(route: Route, name: str, keys: Keys, arguments: list[bytes], deadline: float) -> object:
+    def commands(link: Link) -> Sequence[Command]:
+        return _with_probe(link, keys, _evalsha(name, keys, arguments))
+
+    link, replies = await route.exchange(keys.claim, commands, deadline)
+    _learn(link, replies)
+    return await _settled(replies[0], route, name, keys, arguments, deadline)
+
+
+async def _settled(
+    reply: object, route: Route, name: str, keys: Keys, arguments: list[bytes], deadline: float
+) -> object:
+    """The script's reply, sending its body if need be; an error reply is raised."""
+    if isinstance(reply, Fault) and reply.code == "NOSCRIPT":
+        command = [b"EVAL", _script(name)[0], *_tail(keys, arguments)]
+        _, (reply, *_) = await route.exchange(keys.claim, lambda _: [command], deadline)
+    if isinstance(reply, Fault):
+        trouble = trouble_of(reply)
+        if trouble.reason == "readonly":
+            route.drop(keys.claim)
+        raise trouble.error()
+    return reply
+
+
+def _evalsha(name: str, keys: Keys, arguments: list[bytes]) -> Command:
+    return [b"EVALSHA", _script(name)[1], *_tail(keys, arguments)]
+
+
+def _tail(keys: Keys, arguments: list[bytes]) -> list[bytes]:
+    return [b"2", keys.claim, keys.fence, *arguments]
+
+
+def _with_probe(link: Link, keys: Keys, command: Command) -> Sequence[Command]:
+    if link.probed:
+        return [command]
+    link.probed = True
+    return [command, *(form(keys.claim, _NOBODY) for form in _NATIVE.values())]
+
+
+def _learn(link: Link, replies: list[object]) -> None:
+    for name, reply in zip(_NATIVE, replies[1:], strict=False):
+        if isinstance(reply, int):
+            link.native = name
+
+
+@functools.cache
+def _script(name: str) -> tuple[bytes, bytes]:
+    """A script's body and its SHA-1, read when it is first needed."""
+    body = resources.files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
+    return body, hashlib.sha1(body, usedforsecurity=False).hexdigest().encode()

@@ -1,0 +1,160 @@
+"""The store on Redis: asks the questions of `_store.Store`, and answers in its terms.
+
+Making one touches no event loop and no network. Connections and the subscription belong to the running loop and are
+shared by all stores with equal settings, until `aclose`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Hashable, Iterator
+
+import redis as sync_redis
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+
+from aioelect._errors import ConfigurationError, StoreError, StoreRejected
+from aioelect._store import Claim, Contended, Granted, Refused, Released, Renewed, Store, Watch
+
+from . import scripts, wire
+from .recipe import recipe_of
+from .refusals import timed_out
+from .runtime import Origin, close_runtime, runtime_of
+
+__all__ = ["RedisStore", "aclose", "open_store"]
+
+
+class _Floors:
+    """The highest token that this process has seen of each name: a lost counter must not make tokens fall."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._tokens: dict[Hashable, int] = {}
+        self._lock = threading.Lock()  # stores are used from loops in several threads
+
+    def get(self, name: Hashable) -> int:
+        """The highest token seen; 0: none."""
+        return self._tokens.get(name, 0)
+
+    def saw(self, name: Hashable, token: int | None) -> None:
+        """Remember a token; the names that were not heard of for longest are forgotten first."""
+        if token is None:
+            return
+        with self._lock:
+            self._tokens[name] = max(token, self._tokens.pop(name, 0))
+            if len(self._tokens) > self._capacity:
+                del self._tokens[next(iter(self._tokens))]
+
+
+_floors = _Floors(65536)
+
+
+class RedisStore:
+    """Claims in Redis: one server, a master behind sentinels, or a cluster."""
+
+    def __init__(self, origin: Origin, place: Hashable, prefix: str) -> None:
+        self._origin = origin
+        self._prefix = prefix
+        self._key = (place, prefix)
+
+    def __repr__(self) -> str:
+        return f"<RedisStore {self._key}>"
+
+    @property
+    def key(self) -> Hashable:
+        """Server, database and prefix."""
+        return self._key
+
+    async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
+        """Claim the name if it is free."""
+        keys = wire.keys_of(self._prefix, claim.name)
+        known = (self._key, claim.name)
+        with _explained(claim, keys):
+            route = runtime_of(self._origin).route
+            answer = await scripts.acquire(route, keys, claim, _floors.get(known), _deadline(limit))
+        _floors.saw(known, answer.token if isinstance(answer, Granted) else answer.holder.token)
+        return answer
+
+    async def renew(self, claim: Claim, *, limit: float) -> Renewed | Refused:
+        """Prolong the claim if it is ours."""
+        keys = wire.keys_of(self._prefix, claim.name)
+        with _explained(claim, keys):
+            return await scripts.renew(runtime_of(self._origin).route, keys, claim, _deadline(limit))
+
+    async def release(self, claim: Claim, *, keep: float = 0.0, limit: float) -> Released | Refused:
+        """Give the claim up if it is ours."""
+        keys = wire.keys_of(self._prefix, claim.name)
+        with _explained(claim, keys):
+            runtime = runtime_of(self._origin)
+            own = int(runtime.notices.listening(keys.channel))
+            return await scripts.release(runtime.route, keys, claim, keep, _deadline(limit), own)
+
+    def watch(self, name: str) -> Watch:
+        """Listen to the notices of a name."""
+        return runtime_of(self._origin).notices.watch(wire.keys_of(self._prefix, name).channel)
+
+    async def aclose(self) -> None:
+        """Close what is open in the running loop, for all stores with the same settings."""
+        await close_runtime(self._origin)
+
+
+def open_store(redis: object, prefix: str) -> Store:
+    """The store behind a client; what is a store already is passed through."""
+    if isinstance(redis, Store):
+        return redis
+    if not isinstance(prefix, str) or not prefix or any(c in "{}" or ord(c) < 32 or ord(c) == 127 for c in prefix):
+        raise ConfigurationError(f"prefix: {prefix!r}; wanted: some text without braces and control characters")
+    if isinstance(redis, Redis) and not isinstance(redis, Pipeline):
+        recipe = recipe_of(redis)
+        return RedisStore(recipe, (recipe.place, recipe.db), prefix)
+    raise ConfigurationError(
+        f"redis: {_what(redis)}; wanted: a redis.asyncio.Redis, a redis.asyncio.RedisCluster or a store"
+    )
+
+
+async def aclose(redis: object) -> None:
+    """Close what is open for a client in the running event loop; it opens again when it is used again."""
+    await open_store(redis, "any").aclose()
+
+
+def _what(redis: object) -> str:
+    kind = f"{type(redis).__module__}.{type(redis).__qualname__}"
+    if isinstance(redis, sync_redis.Redis | sync_redis.RedisCluster):
+        return f"{kind} blocks the event loop"
+    return f"{kind} is not a client that is known here"
+
+
+def _deadline(limit: float) -> float:
+    if limit <= 0:
+        raise timed_out(max(0.0, limit)).error()
+    return asyncio.get_running_loop().time() + limit
+
+
+@contextlib.contextmanager
+def _explained(claim: Claim, keys: wire.Keys) -> Iterator[None]:
+    """Errors leave with the name they are about, and never with the owner value."""
+    refusal: StoreError
+    try:
+        yield
+        return
+    except StoreError as error:
+        refusal = error
+        if claim.owner in str(error):
+            refusal.args = (str(error).replace(claim.owner, "(owner value)"),)
+    except wire.ForeignKey:
+        refusal = StoreRejected(
+            f"the key {keys.claim.decode()} has no ttl, so another program wrote it: delete it, or choose another name"
+            " or prefix",
+            reason="foreign key",
+        )
+    except wire.TokensExhausted:
+        refusal = StoreRejected(
+            f"the token in {keys.fence.decode()} leaves no room for a higher one: another program wrote it, delete it",
+            reason="tokens exhausted",
+        )
+    except wire.Malformed:
+        refusal = StoreRejected("the server's answer has a shape that is not known here", reason="unknown answer")
+    refusal.name = claim.name
+    raise refusal from None

@@ -1,0 +1,78 @@
+"""The stores that the contract is held against: one per server program found, and the memory store.
+
+A test asks for `store`; for a second participant on another machine, so to speak, it asks for `other`, which shares no
+connection with the first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from support import servers
+
+from aioelect._redis.store import open_store
+from aioelect._store import Claim, Store
+
+MakeStore = Callable[[], Store]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Repeat tests that ask for `make_store` once per kind of store."""
+    if "make_store" in metafunc.fixturenames:
+        option = metafunc.config.getoption("--servers")
+        wanted = option.split(",") if option else [*servers.found(), "memory"]
+        metafunc.parametrize("make_store", wanted, indirect=True)
+
+
+@pytest.fixture
+async def make_store(request: pytest.FixtureRequest) -> AsyncIterator[MakeStore]:
+    """Make stores that contend with each other and share no connection."""
+    made: list[Store] = []
+    if request.param == "memory":
+        from support.memory_store import MemoryServer, MemoryStore
+
+        memory = MemoryServer()
+
+        def make() -> Store:
+            made.append(MemoryStore(memory))
+            return made[-1]
+
+    else:
+        binary = servers.found()[request.param]
+        server = request.getfixturevalue("shared_servers")(binary)
+        server.call("FLUSHALL")
+
+        def make() -> Store:
+            # A name of its own gives each store connections of its own.
+            client = server.client(client_name=f"store-{len(made)}")
+            made.append(open_store(client, "aioelect"))
+            return made[-1]
+
+    yield make
+    for store in made:
+        await store.aclose()
+
+
+@pytest.fixture
+def store(make_store: MakeStore) -> Store:
+    """A store."""
+    return make_store()
+
+
+@pytest.fixture
+def other(store: Store, make_store: MakeStore) -> Store:
+    """Another participant's store."""
+    return make_store()
+
+
+def a_claim(name: str = "name", *, identity: str = "someone", ttl: float = 10.0, retention: float = 3600.0) -> Claim:
+    """A new acquisition's claim."""
+    return Claim(name, secrets.token_hex(16), identity, ttl, retention)
+
+
+def again(claim: Claim, **changes: object) -> Claim:
+    """The same claim with something else about it."""
+    return dataclasses.replace(claim, **changes)  # type: ignore[arg-type]
