@@ -1,0 +1,50 @@
+"""asyncio-native locks and leader election on Redis, with fencing tokens."""
+
+from aioelect._core.hold import EndReason
+from aioelect._elector import Elector
+from aioelect._errors import (
+    AcquireTimeout,
+    AioelectError,
+    ConfigurationError,
+    LeaseExpired,
+    LeaseLost,
+    LeaseTaken,
+    NotAcquired,
+    NotHeld,
+    StaleToken,
+    StoreError,
+    StoreRejected,
+    StoreUnavailable,
+)
+from aioelect._events import ReleaseOutcome
+from aioelect._follow import Leader, LeaderChanged, LeaderEvent, TermEnded, TermStarted
+from aioelect._lease import Lease, aclose
+from aioelect._lock import FencedLock
+from aioelect._term import Term
+
+__all__ = [
+    "AcquireTimeout",
+    "AioelectError",
+    "ConfigurationError",
+    "Elector",
+    "EndReason",
+    "FencedLock",
+    "Leader",
+    "LeaderChanged",
+    "LeaderEvent",
+    "Lease",
+    "LeaseExpired",
+    "LeaseLost",
+    "LeaseTaken",
+    "NotAcquired",
+    "NotHeld",
+    "ReleaseOutcome",
+    "StaleToken",
+    "StoreError",
+    "StoreRejected",
+    "StoreUnavailable",
+    "Term",
+    "TermEnded",
+    "TermStarted",
+    "aclose",
+]

@@ -1,0 +1,58 @@
+"""One stretch of work in one task, and how it is cancelled.
+
+anyio delivers a cancellation again at every turn of the loop until the work gives in. That is what makes it certain (a
+single `task.cancel()` gets lost under a socket timeout on Python 3.11), and what burns a CPU if the work never gives in.
+So the scope that is cancelled has another one inside, which shields the work most of the time once it has been asked
+often enough, and lets a cancellation through now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+import anyio
+
+__all__ = ["Bout"]
+
+_INSIST = 0.05  # seconds of delivery at every turn of the loop
+_PAUSE = 0.1  # from then on: between two deliveries
+
+
+class Bout:
+    """A cancellable stretch of work of the current task. Enter and exit in the same task."""
+
+    def __init__(self) -> None:
+        self.task = asyncio.current_task()
+        self._outer = anyio.CancelScope()
+        self._inner = anyio.CancelScope()
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+
+    def __enter__(self) -> Bout:
+        self._outer.__enter__()
+        self._inner.__enter__()
+        return self
+
+    def stop(self) -> None:
+        """Cancel the work; it ends at its next await that suspends. Never waits, safe to repeat."""
+        if not self._outer.cancel_called:
+            self._outer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(_INSIST, self._relent)
+
+    def _relent(self) -> None:
+        self._inner.shield = True
+        self._timer = asyncio.get_running_loop().call_later(_PAUSE, self._insist)
+
+    def _insist(self) -> None:
+        self._inner.shield = False  # anyio delivers at once
+        self._timer = asyncio.get_running_loop().call_soon(self._relent)
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """True if the exception was our own cancellation and nothing else."""
+        if self._timer is not None:
+            self._timer.cancel()
+        inner = self._inner.__exit__(exc_type, exc, traceback)
+        assert not inner  # it is never cancelled itself
+        return bool(self._outer.__exit__(exc_type, exc, traceback))

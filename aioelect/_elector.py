@@ -1,0 +1,296 @@
+"""OFFER: `Elector`, a role that one of several copies has at a time, for the life of the service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import NoReturn, TypeVar
+from weakref import WeakSet
+
+from aioelect._background import outlast, spawn
+from aioelect._bout import Bout
+from aioelect._core.timing import Duration
+from aioelect._errors import ConfigurationError, LeaseLost, NotHeld
+from aioelect._events import CandidacyFailed, Observer
+from aioelect._follow import Following, Leader, LeaderEvent, Standing
+from aioelect._keeper import Guard, Keeper
+from aioelect._lease import Session
+from aioelect._term import Term
+
+__all__ = ["Elector"]
+
+R = TypeVar("R")
+
+
+class Elector:
+    """Which copy is the leader right now? Campaign, lead, lose, campaign again.
+
+    Four forms, for four needs: `await run(work)` as the caller's whole life; `async with running(work)` beside an
+    application; `async with lead()` for one term in this block; `async with elector` to stand in the background and
+    follow what happens as an async iterator of events.
+
+    Args:
+        redis: a `redis.asyncio.Redis` (also from `Sentinel.master_for`), a `redis.asyncio.RedisCluster`, or a store.
+        name: of the election: 1 to 200 bytes, no braces, no control characters.
+        ttl: the worst case of a take-over after a crash, 0.1 s to 24 h; 10 to 30 s suits most.
+        renew_interval, renew_deadline, drain_limit, fence_retention, identity, prefix, observers: as for `Lease`.
+
+    All durations are seconds (int or float) or timedelta.
+
+    Raises:
+        ConfigurationError: an argument is refused.
+
+    Example:
+        >>> async with Elector(redis, "scheduler").running(work):  # doctest: +SKIP
+        ...     yield
+    """
+
+    def __init__(
+        self,
+        redis: object,
+        name: str,
+        *,
+        ttl: Duration = 15.0,
+        renew_interval: Duration | None = None,
+        renew_deadline: Duration | None = None,
+        drain_limit: Duration | None = None,
+        fence_retention: Duration | None = None,
+        identity: str | None = None,
+        prefix: str = "aioelect",
+        observers: Iterable[Observer] | None = None,
+    ) -> None:
+        self._session = Session(
+            redis,
+            name,
+            ttl=ttl,
+            renew_interval=renew_interval,
+            renew_deadline=renew_deadline,
+            drain_limit=drain_limit,
+            fence_retention=fence_retention,
+            identity=identity,
+            prefix=prefix,
+            observers=observers,
+        )
+        self._terms: WeakSet[Term] = WeakSet()
+        self._candidacy: Candidacy | None = None
+
+    @property
+    def is_leader(self) -> bool:
+        """True while a term of this elector may work: a local read of the clock, from any thread."""
+        return self.term is not None
+
+    @property
+    def term(self) -> Term | None:
+        """The term that may work now, if there is one."""
+        return next((term for term in tuple(self._terms) if term.is_leader), None)
+
+    @property
+    def leader(self) -> Leader | None:
+        """Who leads, as last heard by the candidacy in the background; None: nobody, or nothing heard yet."""
+        return None if self._candidacy is None else self._candidacy.standing.leader
+
+    async def run(self, work: Callable[[Term], Awaitable[R]]) -> R:
+        """Campaign, run `work(term)` when elected, and stand again after every loss.
+
+        Waits as long as it takes. A cancellation ends the work first, then releases, then comes out.
+
+        Returns:
+            What the work returned. It ends the term.
+
+        Raises:
+            StoreRejected: the store refuses to serve and has never done so.
+            Exception: whatever the work raised.
+        """
+        self._refuse_if_entered("run()")
+        return await self._campaign(work, Standing())
+
+    def running(self, work: Callable[[Term], Awaitable[object]]) -> Running:
+        """An async context manager that campaigns beside its body, with `work(term)` running while elected.
+
+        Entering never waits. Leaving cancels the work, awaits it, releases, and raises what ended the candidacy, if
+        something did: an error of the work, or a store that never served. Enter and leave in any tasks.
+        """
+        return Running(self, work)
+
+    def lead(self) -> Leading:
+        """An async context manager: wait to be elected, lead in its body, step down at its end.
+
+        Entering waits as long as it takes; a cancelled call leaves no claim behind. A loss cancels the body and comes
+        out as LeaseLost; after `term.resign()` the body is cancelled and nothing comes out.
+        """
+        return Leading(self)
+
+    async def __aenter__(self) -> Elector:
+        """Stand in the background; never waits. Follow it by iterating, or by `wait_elected()`."""
+        self._enter(_until_stopped)
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Step down: stop the term's children, await them, release. A cancellation comes out when that is done."""
+        await self._leave(exc)
+
+    def __aiter__(self) -> AsyncIterator[LeaderEvent]:
+        """The present state first, then every change; any number of iterators, leaving one changes nothing."""
+        return Following(self._entered().standing)
+
+    async def wait_elected(self) -> Term:
+        """Wait until this elector leads. May be cancelled at no loss.
+
+        Raises:
+            NotHeld: the candidacy has ended.
+            Exception: what ended the candidacy.
+        """
+        standing = self._entered().standing
+        with standing.listening() as changed:
+            while standing.term is None or not standing.term.is_leader:
+                if standing.failure is not None:
+                    raise standing.failure
+                if standing.over:
+                    raise NotHeld(f"the candidacy for {self._session.name!r} has ended", name=self._session.name)
+                changed.clear()
+                await changed.wait()
+            return standing.term
+
+    # -- shared by the four forms
+
+    async def _campaign(self, work: Callable[[Term], Awaitable[R]], standing: Standing) -> R:
+        served = False
+        while True:
+            keeper = await self._stand(standing, served)
+            served, term = True, keeper.term
+            standing.began(term)
+            try:
+                async with Guard(keeper):
+                    return await work(term)
+            except LeaseLost as exc:
+                if exc.term_id != term.id:
+                    raise
+                continue
+            finally:
+                standing.ended(term)
+            await asyncio.sleep(self._session.timing.resign_pause())
+
+    async def _stand(self, standing: Standing, served: bool = False) -> Keeper:
+        keeper = await self._session.acquire(None, candidate=True, served=served, on_holder=standing.saw)
+        self._terms.add(keeper.term)
+        return keeper
+
+    def _enter(self, work: Callable[[Term], Awaitable[object]]) -> None:
+        self._refuse_if_entered("another entry")
+        self._candidacy = Candidacy(self, work)
+
+    async def _leave(self, body_error: BaseException | None) -> None:
+        candidacy = self._entered()
+        try:
+            await candidacy.stop()
+        finally:
+            self._candidacy = None
+        failure = candidacy.standing.failure
+        if failure is not None and failure is not body_error:
+            if body_error is None:
+                raise failure
+            body_error.add_note(f"the candidacy for {self._session.name!r} had ended, too: {failure!r}")
+
+    def _entered(self) -> Candidacy:
+        if self._candidacy is None:
+            raise ConfigurationError(
+                f"this elector for {self._session.name!r} is not standing: enter it first, by 'async with elector'",
+                name=self._session.name,
+            )
+        return self._candidacy
+
+    def _refuse_if_entered(self, what: str) -> None:
+        if self._candidacy is not None and not self._candidacy.loop.is_closed():
+            raise ConfigurationError(
+                f"this elector for {self._session.name!r} is standing already; {what} needs an elector of its own",
+                name=self._session.name,
+            )
+
+    def __repr__(self) -> str:
+        return f"<Elector {self._session.name!r} ttl={self._session.timing.ttl:g} is_leader={self.is_leader}>"
+
+
+class Candidacy:
+    """A campaign in a task of its own, so that it may be entered in one task and left in another."""
+
+    def __init__(self, elector: Elector, work: Callable[[Term], Awaitable[object]]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.standing = Standing()
+        self._elector = elector
+        self._work = work
+        self._bout: Bout | None = None
+        self._stopping = False
+        self._task = spawn(self._run(), f"candidacy for {elector._session.name}")
+
+    async def _run(self) -> None:
+        failure: Exception | None = None
+        session = self._elector._session
+        try:
+            with Bout() as self._bout:
+                if not self._stopping:
+                    await self._elector._campaign(self._work, self.standing)
+        except Exception as exc:
+            failure = exc
+            session.observers(CandidacyFailed(session.name, session.identity, f"{type(exc).__name__}: {exc}"))
+        finally:
+            self._bout = None
+            self.standing.end(failure)
+
+    async def stop(self) -> None:
+        """Stop the work, wait for it, release; a cancellation is raised when that is over."""
+        self._stopping = True
+        if self.standing.term is not None:
+            self.standing.term.resign()  # is_leader is false from here on, renewal goes on while the work drains
+        if self._bout is not None:
+            self._bout.stop()
+        await outlast(self._task)
+
+
+class Running:
+    """See `Elector.running`."""
+
+    def __init__(self, elector: Elector, work: Callable[[Term], Awaitable[object]]) -> None:
+        self._elector = elector
+        self._work = work
+
+    async def __aenter__(self) -> Elector:
+        """Stand in the background; never waits."""
+        self._elector._enter(self._work)
+        return self._elector
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop the work, wait for it, release."""
+        await self._elector._leave(exc)
+
+
+class Leading:
+    """See `Elector.lead`."""
+
+    def __init__(self, elector: Elector) -> None:
+        self._elector = elector
+        self._guard: Guard | None = None
+
+    async def __aenter__(self) -> Term:
+        """Wait to be elected."""
+        if self._guard is not None:
+            raise ConfigurationError("this lead() is entered already; call elector.lead() for every block")
+        self._elector._refuse_if_entered("lead()")
+        self._guard = Guard(await self._elector._stand(Standing()))
+        return await self._guard.__aenter__()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """Step down: stop and await the children, release."""
+        assert self._guard is not None
+        return await self._guard.__aexit__(exc_type, exc, traceback)
+
+
+async def _until_stopped(term: Term) -> NoReturn:
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError

@@ -1,0 +1,109 @@
+"""The exception tree: what went wrong, whose word it is, and what to do.
+
+Contended (`NotAcquired`), unreachable (`StoreUnavailable`), rejected (`StoreRejected`) and lost (`LeaseLost`) are
+different answers and never share a class. Each error carries what a handler needs as attributes; a fact that is not
+known is None. No message or attribute ever holds an owner value.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AcquireTimeout",
+    "AioelectError",
+    "ConfigurationError",
+    "LeaseExpired",
+    "LeaseLost",
+    "LeaseTaken",
+    "NotAcquired",
+    "NotHeld",
+    "StaleToken",
+    "StoreError",
+    "StoreRejected",
+    "StoreUnavailable",
+]
+
+
+class AioelectError(Exception):
+    """Base of everything that aioelect raises on purpose.
+
+    Attributes:
+        name: the contended name, where one is involved.
+        holder: identity of who holds the name, as far as the store told.
+        token: the fencing token concerned: the holder's for `NotAcquired`, the term's own for `LeaseLost`.
+        term_id: the public id of the term concerned.
+        reason: one short word or phrase for logs and metrics.
+        waited: seconds that were spent before giving up.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        name: str | None = None,
+        holder: str | None = None,
+        token: int | None = None,
+        term_id: str | None = None,
+        reason: str | None = None,
+        waited: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.name = name
+        self.holder = holder
+        self.token = token
+        self.term_id = term_id
+        self.reason = reason
+        self.waited = waited
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (str(self),), self.__dict__)
+
+
+class ConfigurationError(AioelectError, ValueError):
+    """An argument is refused where it enters; the message names field, value and limit."""
+
+
+class NotAcquired(AioelectError):
+    """Somebody else holds the name: a clear answer, and no claim of ours is left behind."""
+
+
+class AcquireTimeout(NotAcquired, TimeoutError):
+    """The name stayed held by others for the whole `wait`."""
+
+
+class LeaseLost(AioelectError):
+    """The claim can no longer be proved to be ours; the work was told to stop."""
+
+
+class LeaseExpired(LeaseLost):
+    """No renewal was confirmed in time, by our own clock; the cause, where known, is chained."""
+
+
+class LeaseTaken(LeaseLost):
+    """The store said that the claim is gone or another's."""
+
+
+class NotHeld(AioelectError):
+    """The term has been released, or never had what was asked of it."""
+
+
+class StaleToken(AioelectError):
+    """A write target has seen a newer fencing token than the one offered."""
+
+
+class StoreError(AioelectError):
+    """The store could not, or would not, answer the question asked."""
+
+
+class StoreUnavailable(StoreError):
+    """No usable answer: unreachable, too slow, loading, failing over. Trying again later may help."""
+
+
+class StoreRejected(StoreError):
+    """The store answered, and refused.
+
+    Attributes:
+        passing: True if the refusal can pass by itself (out of memory, too few replicas), so that waiting and
+            standing again makes sense; False if somebody has to change something first (permission, wrong type).
+    """
+
+    passing: bool = False

@@ -1,0 +1,346 @@
+"""KEEP: one claim, kept while its work runs. The only place that cancels work or releases a claim.
+
+Order, always: stop the work, wait for it, then release. What is due when is decided in `_core/hold.py`; this file feeds
+it with answers and ticks, and does what it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+
+from aioelect import _clock
+from aioelect._background import outlast, spawn
+from aioelect._bout import Bout
+from aioelect._core import hold
+from aioelect._core.hold import Action, EndReason
+from aioelect._core.timing import RELEASE_LIMIT, Timing
+from aioelect._errors import LeaseLost, NotHeld, StoreError, StoreRejected, StoreUnavailable
+from aioelect._events import (
+    DrainOverrun,
+    Observers,
+    ReleaseOutcome,
+    RenewalFailed,
+    RenewalRecovered,
+    TermBegan,
+    TermInfo,
+    TermOver,
+    TermStopped,
+)
+from aioelect._store import Claim, Holder, Refused, Released, Renewed, Store
+from aioelect._term import Term, ended, loss
+from aioelect._ticker import ticker
+
+__all__ = ["Guard", "Keeper", "undo"]
+
+
+async def give_up(store: Store, claim: Claim) -> tuple[ReleaseOutcome, int, StoreError | None]:
+    """Release by compare-and-delete, tried for 2 s at most: what became of it, how many were told, what was in the way."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + RELEASE_LIMIT
+    error: StoreError | None = None
+    while (left := until - loop.time()) > 0:
+        try:
+            answer = await store.release(claim, limit=min(left, RELEASE_LIMIT / 3))
+        except StoreUnavailable as exc:
+            error = exc
+            await asyncio.sleep(min(left, 0.02 + 0.03 * random.random()))
+            continue
+        except StoreRejected as exc:
+            return ReleaseOutcome.UNKNOWN, 0, exc
+        match answer:
+            case Released(told=told):
+                return ReleaseOutcome.RELEASED, told, None
+            case Refused():
+                return (ReleaseOutcome.UNCONFIRMED if error else ReleaseOutcome.ALREADY_LOST), 0, error
+    return ReleaseOutcome.UNKNOWN, 0, error
+
+
+async def undo(store: Store, claim: Claim, patience: float) -> None:
+    """Give up a claim that may exist and that nobody will use; goes on detached after `patience` seconds."""
+    await outlast(spawn(give_up(store, claim), f"release of {claim.name}"), patience)
+
+
+class Keeper:
+    """One claim from its grant to its end, and the supervisor of its term."""
+
+    info: TermInfo
+    term: Term
+
+    def __init__(self, store: Store, claim: Claim, timing: Timing, observers: Observers, *, kept: bool) -> None:
+        self.timing = timing
+        self.state: hold.State = hold.Idle()
+        self.cause: StoreError | None = None
+        self.taken_by: Holder | None = None
+        self.wake_at = float("inf")
+        self.told = 0  # how many others heard of the release
+        self.end_reason: EndReason | None = None
+        self.outcome: ReleaseOutcome | None = None
+        self.release_error: StoreError | None = None
+        self.child_errors: list[Exception] = []
+        self._store = store
+        self._claim = claim
+        self._observers = observers
+        self._kept = kept  # renewed and supervised
+        self._bouts: set[Bout] = set()
+        self._children: set[asyncio.Task[None]] = set()
+        self._work_left = asyncio.Event()
+        self._stopped = False
+        self._renewals: set[asyncio.Task[StoreError | None]] = set()
+        self._closing: asyncio.Task[ReleaseOutcome] | None = None
+        self._overrun_timer: asyncio.TimerHandle | None = None
+        self._when_over: Callable[[Keeper], None] | None = None
+
+    def start(self, sent_at: float, token: int, waited: float) -> bool:
+        """Take the store's grant; False: it came after its own renew deadline and has to be undone."""
+        now = _clock.now()
+        self.info = TermInfo(self._claim.name, self._claim.identity, token, self._claim.id, self.timing.ttl)
+        self._feed(hold.Granted(now, sent_at, token))
+        if not isinstance(self.state, hold.Held):
+            return False
+        self._began = now
+        self.term = Term(self)
+        term = self.term
+        self._observers(TermBegan(self.info, waited, lambda: term.is_leader))
+        return True
+
+    def when_over(self, callback: Callable[[Keeper], None]) -> None:
+        """Call back once, when the work has ended and the claim is released, lost or left to its ttl."""
+        self._when_over = callback
+
+    # -- what the term may ask for
+
+    async def renew(self) -> None:
+        """See `Term.renew`."""
+        now = _clock.now()
+        self._feed(hold.Tick(now))
+        if isinstance(self.state, hold.Held):
+            renewal = self._start_renewal(min(self.timing.try_limit, hold.life_left(self.state, now)))
+            await asyncio.wait({renewal})
+        if not isinstance(self.state, hold.Held):
+            raise ended(self)
+        error = renewal.result()
+        if error is not None:
+            raise error
+
+    async def release(self) -> ReleaseOutcome:
+        """See `Term.release`."""
+        if self._closing is None or (self._closing.done() and self.outcome is ReleaseOutcome.UNKNOWN):
+            self._closing = spawn(self._close(asyncio.current_task()), f"release of {self.info.name}")
+        await outlast(self._closing)
+        return self._closing.result()
+
+    def quit(self) -> None:
+        """See `Term.resign`."""
+        self._feed(hold.Quit(_clock.now()))
+
+    def start_soon(self, function: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
+        """See `Term.start_soon`."""
+        if not self._kept:
+            raise NotHeld(
+                f"the term of {self.info.name!r} came from try_acquire() and is not supervised: nobody would stop a "
+                "child of it; hold it by 'async with' instead",
+                name=self.info.name,
+                token=self.info.token,
+                term_id=self.info.id,
+                reason="unsupervised",
+            )
+        if self._stopped or self._closing is not None:
+            return
+        child = spawn(self._run_child(function, args), f"child of {self.info.name}")
+        self._children.add(child)
+        child.add_done_callback(self._child_done)
+
+    # -- the work
+
+    def enter(self, bout: Bout) -> None:
+        """A stretch of work begins; it will be stopped with the term."""
+        self._bouts.add(bout)
+        if self._stopped:
+            bout.stop()
+
+    def leave(self, bout: Bout) -> None:
+        """A stretch of work has ended."""
+        self._bouts.discard(bout)
+        self._work_left.set()
+
+    async def finish(self) -> None:
+        """The body has ended: stop and await the children, release. A cancellation is raised when that is over."""
+        if self._closing is not None:
+            await outlast(self._closing)
+        if self._closing is None or self._children:
+            self._closing = spawn(self._close(None), f"release of {self.info.name}")
+            await outlast(self._closing)
+
+    async def _run_child(self, function: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
+        if self._stopped:
+            return
+        bout = Bout()
+        try:
+            with bout:
+                self.enter(bout)
+                await function(*args)
+        except Exception as exc:
+            self.child_errors.append(exc)
+            self.quit()
+        finally:
+            self.leave(bout)
+
+    def _child_done(self, child: asyncio.Task[None]) -> None:
+        self._children.discard(child)
+        self._work_left.set()
+
+    # -- decisions carried out
+
+    def on_tick(self, now: float) -> None:
+        """For the ticker."""
+        self._feed(hold.Tick(now))
+
+    def _feed(self, event: hold.Input) -> None:
+        before = self.state
+        self.state, actions = hold.step(before, event, self.timing)
+        if isinstance(before, hold.Held) and not isinstance(before, hold.Draining):
+            self._tell(before, event)
+        for action in actions:
+            match action:
+                case Action.RENEW if self._kept:
+                    self._start_renewal(min(self.timing.response_limit, hold.life_left(self.state, event.now)))
+                case Action.STOP:
+                    self._stop()
+                case _:
+                    pass  # RELEASE and UNDO are done by whoever fed WorkOver or Granted
+        if self._kept and self.wake_at != (wake_at := hold.wake_at(self.state)):
+            self.wake_at = wake_at
+            ticker().schedule(self, self.timing.tick)
+
+    def _tell(self, before: hold.Held, event: hold.Input) -> None:
+        after = self.state
+        match after:
+            case hold.Draining() | hold.Releasing() | hold.Ended():
+                reason = after.reason if isinstance(after, hold.Ended) else EndReason.RELEASED
+                why = str(loss(self)) if isinstance(after, hold.Ended) else None
+                self._observers(TermStopped(self.info, reason, event.now - self._began, why))
+            case hold.Doubtful() if isinstance(event, hold.Failed):
+                left = hold.life_left(after, event.now)
+                self._observers(RenewalFailed(self.info, after.failures, left, str(self.cause)))
+            case hold.Held() if isinstance(before, hold.Doubtful):
+                if not isinstance(after, hold.Doubtful):
+                    self._observers(RenewalRecovered(self.info, before.failures, event.now - before.since))
+
+    def _start_renewal(self, limit: float) -> asyncio.Task[StoreError | None]:
+        renewal = spawn(self._renew_once(limit), f"renewal of {self.info.name}")
+        self._renewals.add(renewal)
+        renewal.add_done_callback(self._renewals.discard)
+        return renewal
+
+    async def _renew_once(self, limit: float) -> StoreError | None:
+        sent_at = _clock.now()
+        try:
+            answer = await self._store.renew(self._claim, limit=limit)
+        except Exception as exc:
+            # Whatever it is, it is not the word that the claim is lost: the renew deadline decides.
+            error = exc if isinstance(exc, StoreError) else StoreUnavailable(f"a renewal failed: {type(exc).__name__}")
+            error.name = self.info.name
+            self.cause = error
+            self._feed(hold.Failed(_clock.now(), self.timing.retry_delay(random.random())))
+            return error
+        match answer:
+            case Renewed():
+                self.cause = None
+                self._feed(hold.Renewed(_clock.now(), sent_at))
+            case Refused(holder=holder):
+                self.cause, self.taken_by = None, holder
+                self._feed(hold.Refused(_clock.now()))
+        return None
+
+    def _stop(self) -> None:
+        self._stopped = True
+        for bout in tuple(self._bouts):
+            bout.stop()
+        if self._overrun_timer is None:
+            self._overrun_timer = asyncio.get_running_loop().call_later(self.timing.drain, self._tell_overrun)
+
+    def _tell_overrun(self) -> None:
+        if self._bouts:
+            self._observers(DrainOverrun(self.info, self.timing.drain))
+
+    async def _close(self, caller: asyncio.Task[object] | None) -> ReleaseOutcome:
+        """Stop the work (but not the caller's, who is part of it), wait for it, then release."""
+        await self._stop_others(caller)
+        if isinstance(self.state, hold.Held):
+            self._feed(hold.WorkOver(_clock.now()))
+        for renewal in tuple(self._renewals):
+            renewal.cancel()  # an answer in flight would be ignored
+        if self._overrun_timer is not None:
+            self._overrun_timer.cancel()
+        if isinstance(self.state, hold.Releasing) and self.outcome in (None, ReleaseOutcome.UNKNOWN):
+            self.outcome, self.told, self.release_error = await give_up(self._store, self._claim)
+        if self.end_reason is None:
+            self.end_reason = self.state.reason if isinstance(self.state, hold.Ended) else EndReason.RELEASED
+            self._observers(TermOver(self.info, self.end_reason, self.outcome))
+            if self._when_over is not None:
+                self._when_over(self)
+        return self.outcome or ReleaseOutcome.ALREADY_LOST
+
+    async def _stop_others(self, caller: asyncio.Task[object] | None) -> None:
+        own = {bout for bout in self._bouts if bout.task is caller} if caller is not None else set()
+        if own:  # part of the work releases: the rest of it is stopped, the caller goes on without the claim
+            for bout in self._bouts - own:
+                bout.stop()
+        elif self._bouts or self._children:
+            self.quit()
+            self._stop()
+        self._stopped = True
+        while self._bouts - own or any(child is not caller for child in self._children):
+            self._work_left.clear()
+            await self._work_left.wait()
+
+
+class Guard:
+    """A body under a claim: cancelled when the claim is lost, joined before it is released."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._bout = Bout()
+
+    async def __aenter__(self) -> Term:
+        """Begin, in the task that will leave; never waits."""
+        self._bout.__enter__()
+        self._keeper.enter(self._bout)
+        return self._keeper.term
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """End: what the body raised, or an outer cancellation, comes out as it is; else a child's error; else the loss."""
+        keeper = self._keeper
+        ours = self._bout.__exit__(exc_type, exc, traceback)
+        keeper.leave(self._bout)
+        await keeper.finish()
+        if exc is not None and not ours:
+            self._annotate(exc, keeper.child_errors)
+            return False
+        if keeper.child_errors:
+            first, *later = keeper.child_errors
+            self._annotate(first, later)
+            raise first
+        if self._lost():
+            raise loss(keeper)
+        return ours
+
+    def _lost(self) -> bool:
+        state, keeper = self._keeper.state, self._keeper
+        if isinstance(state, hold.Ended):
+            return state.reason in (EndReason.EXPIRED, EndReason.TAKEN)
+        return keeper.outcome is ReleaseOutcome.ALREADY_LOST
+
+    def _annotate(self, exc: BaseException, others: list[Exception]) -> None:
+        keeper = self._keeper
+        for other in others:
+            exc.add_note(f"also raised by a child of term {keeper.info.id}: {other!r}")
+        if self._lost() and not isinstance(exc, LeaseLost):
+            exc.add_note(str(loss(keeper)))
+        if keeper.release_error is not None:
+            exc.add_note(f"the release of {keeper.info.name!r} was not confirmed either: {keeper.release_error}")

@@ -1,0 +1,261 @@
+"""OFFER: `Lease`, one named, time-bounded claim; and the acquisition that the other primitives share."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
+
+from aioelect._background import settled
+from aioelect._core.names import check_identity, check_name, check_prefix
+from aioelect._core.timing import RELEASE_LIMIT, Duration, Timing
+from aioelect._errors import NotAcquired, NotHeld
+from aioelect._events import Declared, Observer, Observers
+from aioelect._keeper import Guard, Keeper, undo
+from aioelect._redis.store import aclose as close_store
+from aioelect._redis.store import open_store
+from aioelect._store import Holder, Store
+from aioelect._term import Term
+from aioelect._waiter import LateWin, Request, Waiter, Win
+
+__all__ = ["Lease", "aclose"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_UNDO_PATIENCE = 0.1  # an acquisition that failed by itself waits so long for its undoing, which goes on detached
+
+
+class Session:
+    """What the three primitives are made of: a store, a name, durations; and how a claim on it is won."""
+
+    def __init__(
+        self,
+        redis: object,
+        name: str,
+        *,
+        ttl: Duration,
+        renew_interval: Duration | None,
+        renew_deadline: Duration | None,
+        drain_limit: Duration | None,
+        fence_retention: Duration | None,
+        identity: str | None,
+        prefix: str,
+        observers: Iterable[Observer] | None,
+    ) -> None:
+        self.name = check_name(name)
+        self.timing = Timing.of(
+            ttl,
+            renew_interval=renew_interval,
+            renew_deadline=renew_deadline,
+            drain_limit=drain_limit,
+            retention=fence_retention,
+        )
+        self._identity = None if identity is None else check_identity(identity)
+        self.store: Store = open_store(redis, check_prefix(prefix))
+        self.observers = Observers(observers)
+        self.observers(Declared(self.name))
+
+    @property
+    def identity(self) -> str:
+        """Who stands, for people: host name and process id unless given."""
+        return self._identity or f"{socket.gethostname()}:{os.getpid()}"
+
+    async def acquire(
+        self,
+        wait: float | None,
+        *,
+        kept: bool = True,
+        candidate: bool = False,
+        served: bool = False,
+        on_holder: Callable[[Holder | None], None] | None = None,
+    ) -> Keeper:
+        """Win the name; whatever may be left behind of a failed or cancelled acquisition is undone."""
+        timing = self.timing if kept else self.timing.unattended()
+        request = Request(self.name, self.identity, timing, wait, candidate, served)
+        waiter = Waiter(self.store, request, self.observers, on_holder)
+        won: list[Keeper] = []
+
+        def hold(win: Win) -> bool:
+            keeper = Keeper(self.store, waiter.claim, timing, self.observers, kept=kept)
+            if not keeper.start(win.sent_at, win.token, waiter.waited):
+                return False
+            if kept:
+                line = waiter.line
+                line.hold(keeper, keeper.info)
+                keeper.when_over(lambda over: line.let_go(over, over.told))
+            won.append(keeper)
+            return True
+
+        while True:
+            try:
+                await waiter.win(hold)
+                return won[0]
+            except LateWin:
+                await undo(self.store, waiter.claim, RELEASE_LIMIT)
+                waiter.renounce()
+            except BaseException as exc:
+                if waiter.in_doubt:
+                    await undo(
+                        self.store, waiter.claim, RELEASE_LIMIT if _is_cancellation(exc) else _UNDO_PATIENCE
+                    )
+                raise
+
+
+def _is_cancellation(exc: BaseException) -> bool:
+    return not isinstance(exc, Exception)
+
+
+class Sections:
+    """Which task is inside which `async with` of one object, so that a module-level object serves many tasks at once."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._entered: WeakKeyDictionary[asyncio.Task[object], Guard] = WeakKeyDictionary()
+
+    async def enter(self, wait: float | None) -> Term:
+        """Win the name and begin the body."""
+        task = asyncio.current_task()
+        assert task is not None
+        if task in self._entered:
+            raise NotAcquired(
+                f"this task holds {self._session.name!r} already and would wait for itself; locks here are not re-entrant",
+                name=self._session.name,
+                holder=self._session.identity,
+                reason="held",
+            )
+        guard = Guard(await self._session.acquire(wait))
+        self._entered[task] = guard
+        return await guard.__aenter__()
+
+    async def leave(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """End the body of the current task."""
+        task = asyncio.current_task()
+        assert task is not None
+        return await self._entered.pop(task).__aexit__(exc_type, exc, traceback)
+
+
+def decorate(
+    section: AbstractAsyncContextManager[Term, bool], function: Callable[P, Awaitable[R]]
+) -> Callable[P, Coroutine[None, None, R]]:
+    """`function` as a critical section, its signature kept."""
+
+    @functools.wraps(function)
+    async def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        async with section as term:
+            return await function(*args, **kwargs)
+        raise NotHeld(f"term {term.id} of {term.name!r} was ended on purpose before the function returned")
+
+    return guarded
+
+
+class Lease:
+    """One named, time-bounded claim with a fencing token: take it or go home.
+
+    `async with` takes the lease in one try, renews it in the background, and releases it when the body has ended. One
+    object may be used by many tasks and in successive event loops.
+
+    Args:
+        redis: a `redis.asyncio.Redis` (also from `Sentinel.master_for`), a `redis.asyncio.RedisCluster`, or a store.
+        name: what is contended for: 1 to 200 bytes, no braces, no control characters.
+        ttl: lifetime of the claim in the store, 0.1 s to 24 h; the worst case of a take-over after a crash.
+        renew_interval: how often it is renewed; default ttl/3, so that two renewals in a row may fail.
+        renew_deadline: the work is stopped so long after the last confirmed renewal; default 0.8 ttl.
+        drain_limit: how long cancelled work may take before it counts as overrun; default ttl.
+        fence_retention: how long the last token is remembered after the last renewal; default max(1 h, 2 ttl).
+        identity: who we are, for people; default host name and process id.
+        prefix: of the keys in the store.
+        observers: who hears of what happens, beside the log; default: the Prometheus metrics.
+
+    All durations are seconds (int or float) or timedelta.
+
+    Raises:
+        ConfigurationError: an argument is refused.
+    """
+
+    def __init__(
+        self,
+        redis: object,
+        name: str,
+        *,
+        ttl: Duration = 15.0,
+        renew_interval: Duration | None = None,
+        renew_deadline: Duration | None = None,
+        drain_limit: Duration | None = None,
+        fence_retention: Duration | None = None,
+        identity: str | None = None,
+        prefix: str = "aioelect",
+        observers: Iterable[Observer] | None = None,
+    ) -> None:
+        self._session = Session(
+            redis,
+            name,
+            ttl=ttl,
+            renew_interval=renew_interval,
+            renew_deadline=renew_deadline,
+            drain_limit=drain_limit,
+            fence_retention=fence_retention,
+            identity=identity,
+            prefix=prefix,
+            observers=observers,
+        )
+        self._sections = Sections(self._session)
+
+    async def try_acquire(self) -> Term | None:
+        """One try: the term, or None if another holds the name.
+
+        The term is not renewed in the background: `term.renew()` and `term.release()` are yours, and `term.is_valid`
+        tells how long it may be used. Waits for one round trip, at most one try. A cancelled or failed call leaves no
+        claim behind (in the worst case one that ends with its ttl).
+
+        Raises:
+            StoreUnavailable: no answer.
+            StoreRejected: the store refuses to serve.
+
+        Example:
+            >>> term = await Lease(redis, "report").try_acquire()  # doctest: +SKIP
+        """
+        try:
+            keeper = await self._session.acquire(0.0, kept=False)
+        except NotAcquired:
+            return None
+        return keeper.term
+
+    async def __aenter__(self) -> Term:
+        """Take the lease, or raise NotAcquired. Waits for one round trip; a cancelled call leaves no claim behind."""
+        return await self._sections.enter(0.0)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """Stop and await the children, then release: at most 2 s; a cancellation comes out when that is done.
+
+        Raises:
+            LeaseLost: the claim was lost while the body ran, and the body raised nothing itself.
+        """
+        return await self._sections.leave(exc_type, exc, traceback)
+
+    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[None, None, R]]:
+        """As a decorator: every call of `function` takes the lease, runs, and releases; NotAcquired if it is held."""
+        return decorate(self, function)
+
+    def __repr__(self) -> str:
+        return f"<Lease {self._session.name!r} ttl={self._session.timing.ttl:g}>"
+
+
+async def aclose(redis: object) -> None:
+    """Close what aioelect keeps open for this client (or store) in the running event loop: connections, subscription.
+
+    Waits for releases that go on in the background, at most 2 s. The client itself stays open and may be used again,
+    also with aioelect. Without this call everything ends silently with the event loop.
+    """
+    await settled(RELEASE_LIMIT)
+    await close_store(redis)

@@ -1,0 +1,121 @@
+"""The local line: who in this process and event loop wants one name, first come first served.
+
+The herd at the server is one per process and name. Whoever is at the head contends there; nobody does while a term of
+this process is held, or its cancelled work is not over. A try that doesn't wait stands in no line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Hashable
+from weakref import WeakKeyDictionary
+
+from aioelect._core.timing import Timing
+
+__all__ = ["Line", "line_for"]
+
+_TURNS = 4  # in a row, while other processes wait too
+_MEMORY = 0.1  # seconds
+
+
+class Line:
+    """One name's line. Nothing in here talks to a store."""
+
+    def __init__(self, registry: dict[Hashable, Line], key: Hashable) -> None:
+        self._registry = registry
+        self._key = key
+        self._queue: deque[asyncio.Future[bool]] = deque()
+        self._contending = False
+        self._holders: dict[object, object] = {}  # who holds -> what it is known by
+        self._turns = 0
+        self._others_wait = False
+
+    @property
+    def holder(self) -> object | None:
+        """A term of this process whose work is not over, if there is one."""
+        return next(iter(self._holders.values()), None)
+
+    async def turn(self, limit: float | None) -> bool:
+        """Wait for the head of the line, at most `limit` seconds; True obliges to call `done` once."""
+        if not (self._holders or self._contending or self._queue):
+            self._contending = True
+            return True
+        loop = asyncio.get_running_loop()
+        place: asyncio.Future[bool] = loop.create_future()
+        self._queue.append(place)
+        timer = None if limit is None else loop.call_later(limit, _time_is_up, place)
+        try:
+            return await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled() and place.result():
+                self.done()  # called up and cancelled at once: the next one's turn
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if place in self._queue:
+                self._queue.remove(place)
+            self._forget_if_idle()
+
+    def done(self) -> None:
+        """The head has won or given up."""
+        self._contending = False
+        self._call_up()
+
+    def hold(self, who: object, known_by: object) -> None:
+        """A term of this process begins: the line stands still."""
+        self._holders[who] = known_by
+
+    def let_go(self, who: object, told: int) -> None:
+        """A term's work is over; `told` others heard of the release."""
+        self._holders.pop(who, None)
+        self._others_wait = told > 0
+        self._turns = self._turns + 1 if told > 0 else 0
+        if self._others_wait:  # remembered for a while: whoever comes straight back is not served before them
+            asyncio.get_running_loop().call_later(_MEMORY, self._forget_others)
+        self._call_up()
+
+    def _forget_others(self) -> None:
+        self._others_wait = False
+        self._forget_if_idle()
+
+    def head_start(self, timing: Timing, chance: float) -> float:
+        """How long the head lets the other processes go first: like them at times, and longer after several turns."""
+        if not self._others_wait:
+            return 0.0
+        self._others_wait = False
+        delay = timing.wakeup_delay(chance)
+        if self._turns >= _TURNS:
+            self._turns = 0
+            delay += timing.stepping_back()
+        return delay
+
+    def _call_up(self) -> None:
+        while self._queue and not (self._contending or self._holders):
+            place = self._queue.popleft()
+            if not place.done():
+                self._contending = True
+                place.set_result(True)
+        self._forget_if_idle()
+
+    def _forget_if_idle(self) -> None:
+        if not (self._queue or self._contending or self._holders or self._others_wait):
+            self._registry.pop(self._key, None)
+
+
+def _time_is_up(place: asyncio.Future[bool]) -> None:
+    if not place.done():
+        place.set_result(False)
+
+
+_lines: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, Line]] = WeakKeyDictionary()
+
+
+def line_for(server: Hashable, name: str) -> Line:
+    """The line for a name in the running event loop."""
+    registry = _lines.setdefault(asyncio.get_running_loop(), {})
+    key = (server, name)
+    if key not in registry:
+        registry[key] = Line(registry, key)
+    return registry[key]

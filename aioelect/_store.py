@@ -1,0 +1,152 @@
+"""What may be asked of a store, and what it may answer.
+
+A store is a set of claims, each with a name, an unguessable owner value, a ttl and a fencing token. Every request is
+bounded by `limit` seconds and never retried in here: one layer retries, the caller. Nothing but `Granted`, `Renewed`
+and `Released` is a yes. Two kinds of exception come out: `StoreUnavailable` (no usable answer; the request may or may
+not have been carried out, now or later) and `StoreRejected` (a clear refusal to serve). A cancelled request leaves the
+same doubt as an unavailable one; the caller undoes it by `release`.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+__all__ = [
+    "Claim",
+    "Contended",
+    "Granted",
+    "Holder",
+    "Notice",
+    "NoticeKind",
+    "Refused",
+    "Released",
+    "Renewed",
+    "Store",
+    "Watch",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One acquisition's claim on a name: the same owner value in every try of it, a new one for the next."""
+
+    name: str
+    owner: str = field(repr=False)  # proves the claim: never in a log, a message or a repr
+    identity: str
+    ttl: float
+    retention: float  # how long the fence record outlives the last renewal, seconds
+
+    @property
+    def id(self) -> str:
+        """A digest of the owner value that is safe to show."""
+        return hashlib.blake2s(self.owner.encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a name, as far as the store could tell; None for what it could not."""
+
+    identity: str | None
+    token: int | None
+    id: str | None
+    remaining: float | None  # seconds of ttl left when the store answered
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The name is ours (also: was already ours, and its ttl is fresh)."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contended:
+    """The name is another's."""
+
+    holder: Holder
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """The claim was ours and has its full ttl again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The claim was ours and is gone (or shortened, where that was asked for)."""
+
+    told: int  # how many other subscribers heard of it: a hint that somebody waits
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The claim is not ours: gone (holder None), or another's. Nothing was changed."""
+
+    holder: Holder | None
+
+
+class NoticeKind(enum.Enum):
+    """What a notice hints at."""
+
+    ACQUIRED = "acquired"
+    RELEASED = "released"
+    RESYNC = "resync"  # notices may have been missed: ask the store
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A hint from the store that a name changed hands; never a proof."""
+
+    kind: NoticeKind
+    holder: Holder | None = None  # with ACQUIRED: the new holder; with RELEASED: who let go
+
+
+class Watch(Protocol):
+    """One listener to the notices of one name. Sync to open (`Store.watch`), sync to close, any number at once."""
+
+    @property
+    def live(self) -> bool:
+        """True while the subscription is confirmed: a change would be heard of now."""
+
+    async def ready(self, limit: float) -> bool:
+        """Wait up to `limit` seconds for the confirmation; False: notices are not to be had (yet). Never raises."""
+
+    async def next(self, limit: float | None) -> Notice | None:
+        """The next notice since the last call, waiting up to `limit` seconds (None: no limit); None: none came.
+
+        Notices that pile up between two calls may be folded into the newest one. Never raises a store error.
+        """
+
+    def close(self) -> None:
+        """Stop listening. Safe to call twice."""
+
+
+@runtime_checkable
+class Store(Protocol):
+    """The questions. All times in seconds; `limit` bounds each whole call."""
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for two stores whose equal names contend: the local line is keyed by it."""
+
+    async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
+        """Claim the name if it is free, mint a token above every earlier one, and describe the term.
+
+        A try that finds its own owner value has won: fresh ttl, same token.
+        """
+
+    async def renew(self, claim: Claim, *, limit: float) -> Renewed | Refused:
+        """Prolong the claim if it is ours; never create it."""
+
+    async def release(self, claim: Claim, *, keep: float = 0.0, limit: float) -> Released | Refused:
+        """Give the claim up if it is ours, at once or `keep` seconds from now (never later than its ttl)."""
+
+    def watch(self, name: str) -> Watch:
+        """Listen to the notices of a name, on the one subscription per server and event loop."""
+
+    async def aclose(self) -> None:
+        """Close what this store keeps open in the running event loop. It may be used again afterwards."""

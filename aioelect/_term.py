@@ -1,0 +1,223 @@
+"""What work under a claim may see and do. The claim itself stays with its supervisor (`_keeper.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVarTuple
+
+import anyio
+
+from aioelect import _clock
+from aioelect._core import hold
+from aioelect._core.timing import Duration, Timing, seconds
+from aioelect._errors import LeaseExpired, LeaseLost, LeaseTaken, NotHeld, StoreError
+from aioelect._events import ReleaseOutcome, TermInfo
+from aioelect._store import Holder
+
+__all__ = ["Supervisor", "Term", "ended", "loss"]
+
+Ts = TypeVarTuple("Ts")
+
+
+class Supervisor(Protocol):
+    """Who keeps the claim of a term: what a term asks of it."""
+
+    info: TermInfo
+    timing: Timing
+    state: hold.State
+    end_reason: hold.EndReason | None  # None while the term lasts
+    cause: StoreError | None  # of the doubt, and then of the loss
+    taken_by: Holder | None  # who holds the name now, where the store told
+
+    async def renew(self) -> None:
+        """See `Term.renew`."""
+
+    async def release(self) -> ReleaseOutcome:
+        """See `Term.release`."""
+
+    def quit(self) -> None:
+        """See `Term.resign`."""
+
+    def start_soon(self, function: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
+        """See `Term.start_soon`."""
+
+
+def loss(supervisor: Supervisor) -> LeaseLost:
+    """The error that tells how a claim was lost."""
+    info, state, taken_by = supervisor.info, supervisor.state, supervisor.taken_by
+    ours = f"{info.name!r} (token {info.token}, term {info.id}) is no longer held by {info.identity}"
+    advice = "stop the work and write nothing more; the next term has a higher token"
+    error: LeaseLost
+    if isinstance(state, hold.Releasing) or (isinstance(state, hold.Ended) and state.reason is hold.EndReason.TAKEN):
+        now = "it is gone" if taken_by is None else f"{taken_by.identity} holds it (token {taken_by.token})"
+        error = LeaseTaken(f"{ours}: the store says that {now}; {advice}", reason="taken")
+    else:
+        why = "" if supervisor.cause is None else f" ({supervisor.cause})"
+        error = LeaseExpired(f"{ours}: no renewal was confirmed in time{why}; {advice}", reason="expired")
+    error.name, error.token, error.term_id = info.name, info.token, info.id
+    error.holder = None if taken_by is None else taken_by.identity
+    error.__cause__ = supervisor.cause
+    return error
+
+
+def ended(supervisor: Supervisor) -> NotHeld | LeaseLost:
+    """The error of an operation that needs a held claim, on one that is not."""
+    if not isinstance(supervisor.state, hold.Releasing):
+        return loss(supervisor)
+    info = supervisor.info
+    return NotHeld(
+        f"{info.name!r} (token {info.token}, term {info.id}) has been released; acquire it again",
+        name=info.name,
+        token=info.token,
+        term_id=info.id,
+        reason="released",
+    )
+
+
+class Term:
+    """One unbroken tenure of a name, from acquire to end.
+
+    Everything but `renew()` and `release()` is local: no I/O, never waits. `is_leader`, `is_valid`, `remaining()` and
+    `check()` read a clock that counts suspended time, may be called from any thread, and are right also just after the
+    event loop was blocked.
+
+    Example:
+        >>> async with FencedLock(redis, "stock") as term:  # doctest: +SKIP
+        ...     await conn.execute("UPDATE stock SET qty = $1, fence_token = $2 WHERE fence_token <= $2", 95, term.token)
+        ...     term.check()
+    """
+
+    __slots__ = ("__weakref__", "_pid", "_supervisor")
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._pid = os.getpid()
+
+    @property
+    def name(self) -> str:
+        """The contended name."""
+        return self._supervisor.info.name
+
+    @property
+    def identity(self) -> str:
+        """Who holds it, for people; may repeat."""
+        return self._supervisor.info.identity
+
+    @property
+    def id(self) -> str:
+        """The public id of this term, safe to show."""
+        return self._supervisor.info.id
+
+    @property
+    def token(self) -> int:
+        """The fencing token: higher than that of every earlier term of this name. Send it with every write."""
+        return self._supervisor.info.token
+
+    @property
+    def is_leader(self) -> bool:
+        """True while the work may go on; false from the renew deadline on, while draining, and after the end."""
+        return self._pid == os.getpid() and hold.is_leader(self._supervisor.state, _clock.now())
+
+    @property
+    def is_valid(self) -> bool:
+        """True while the claim is provably ours: it outlasts `is_leader`, so that clean-up can prove itself."""
+        return self.remaining() > 0.0
+
+    @property
+    def end_reason(self) -> hold.EndReason | None:
+        """Why the term ended; None until its work has ended and the claim is released, lost or left."""
+        return self._supervisor.end_reason
+
+    def remaining(self) -> float:
+        """Seconds for which the claim is still provably ours; 0.0 when it is not (a forked child has nothing)."""
+        return hold.remaining(self._supervisor.state, _clock.now()) if self._pid == os.getpid() else 0.0
+
+    def check(self) -> None:
+        """Prove by the clock that the claim is ours; call it before a side effect.
+
+        Raises:
+            LeaseExpired: no renewal was confirmed in time.
+            LeaseTaken: the store said that the claim is gone or another's.
+            NotHeld: the term was released.
+        """
+        if not self.is_valid:
+            raise ended(self._supervisor)
+
+    async def renew(self) -> None:
+        """Prove to the store that the claim is ours, and prolong it.
+
+        Waits for one round trip, at most one try. A cancellation leaves the claim as it was.
+
+        Raises:
+            LeaseLost: the store refused (the work is cancelled, too), or the claim had been lost before.
+            StoreUnavailable: no answer for one try; the term stays doubtful and goes on being renewed.
+            StoreRejected: the store refused to serve; the same.
+            NotHeld: the term was released.
+        """
+        await self._supervisor.renew()
+
+    async def release(self) -> ReleaseOutcome:
+        """Give the claim up now; children are stopped and awaited first. Safe to repeat.
+
+        Waits at most 2 s for the store's word, whatever it does. A cancellation comes out when that is done.
+
+        Returns:
+            What became of the claim. `ALREADY_LOST` means that it had run out while the work went on.
+        """
+        return await self._supervisor.release()
+
+    def resign(self) -> None:
+        """Ask for the end of this term: the work is cancelled and awaited, then the claim is released. Never waits."""
+        self._supervisor.quit()
+
+    def start_soon(self, function: Callable[[*Ts], Awaitable[object]], *args: *Ts) -> None:
+        """Run `function(*args)` beside the work, as a child of the term. Never waits.
+
+        Children are cancelled and awaited when the term ends. The first that raises ends the term, and its error comes
+        out bare where the term is held. Once the term has ended nothing is started any more.
+        """
+        self._supervisor.start_soon(function, args)
+
+    def every(self, interval: Duration) -> AsyncIterator[None]:
+        """Tick now and then every `interval` seconds, only while we lead; ends with the term.
+
+        A tick that overruns skips the ones it missed. Each step waits, and may be cancelled at no loss.
+        """
+        return _Ticks(self._supervisor, seconds("interval", interval, least=0.001))
+
+    @contextmanager
+    def cleanup(self) -> Iterator[None]:
+        """Shield clean-up from the cancellation of the work, for min(life left, drain limit) at most."""
+        limit = min(self.remaining(), self._supervisor.timing.drain)
+        with anyio.move_on_after(limit, shield=True):
+            yield
+
+    def __repr__(self) -> str:
+        return (
+            f"<Term {self.name!r} identity={self.identity!r} token={self.token} id={self.id} "
+            f"remaining={self.remaining():.3f}>"
+        )
+
+
+class _Ticks(AsyncIterator[None]):
+    def __init__(self, supervisor: Supervisor, interval: float) -> None:
+        self._supervisor = supervisor
+        self._interval = interval
+        self._due: float | None = None
+
+    async def __anext__(self) -> None:
+        now = _clock.now()
+        if self._due is None:
+            self._due = now
+        await asyncio.sleep(0)  # a step always lets a cancellation in
+        while hold.is_leader(self._supervisor.state, now):
+            if now >= self._due:
+                missed = (now - self._due) // self._interval
+                self._due += (missed + 1) * self._interval
+                return
+            await asyncio.sleep(min(self._due - now, hold.life_left(self._supervisor.state, now)))
+            now = _clock.now()
+        raise StopAsyncIteration

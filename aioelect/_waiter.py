@@ -1,0 +1,253 @@
+"""Waiting for a name: the local line, the notice, the ttl. What comes next is decided in `_core/campaign.py`.
+
+Subscribe, await the confirmation, try again, and only then sleep: a release between the failed try and the subscription
+is not missed. A notice is a hint; the timer on the holder's ttl is what makes a take-over certain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aioelect import _clock
+from aioelect._core.campaign import Campaign, GiveUp, Next
+from aioelect._core.timing import Timing
+from aioelect._errors import AcquireTimeout, AioelectError, NotAcquired, StoreRejected, StoreUnavailable
+from aioelect._events import Observers, StoreFailing, StoreRecovered, TermInfo
+from aioelect._line import Line, line_for
+from aioelect._store import Claim, Contended, Granted, Holder, NoticeKind, Store, Watch
+
+__all__ = ["Request", "Waiter", "Win"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one acquisition wants."""
+
+    name: str
+    identity: str
+    timing: Timing
+    wait: float | None  # seconds; 0: one try; None: no limit
+    candidate: bool = False  # stands for a role for ever
+    served: bool = False  # the store has served this candidate before
+
+
+@dataclass(frozen=True, slots=True)
+class Win:
+    """A grant, and the instant from which it counts."""
+
+    sent_at: float
+    token: int
+
+
+class Waiter:
+    """One acquisition. All its tries carry one owner value, until `renounce` begins another."""
+
+    def __init__(
+        self,
+        store: Store,
+        request: Request,
+        observers: Observers,
+        on_holder: Callable[[Holder | None], None] | None = None,
+    ) -> None:
+        self.started = _clock.now()
+        self.in_doubt = False  # a claim of ours may exist, or come to exist, that nobody knows of
+        self.claim = self._new_claim(request)
+        self._store = store
+        self._request = request
+        self._observers = observers
+        self._on_holder = on_holder
+        until = None if request.wait is None else self.started + request.wait
+        self._campaign = Campaign(request.timing, self.started, until, request.candidate, request.served)
+        self._last: Holder | AioelectError | None = None
+        self._failing_since: float | None = None
+
+    @staticmethod
+    def _new_claim(request: Request) -> Claim:
+        timing = request.timing
+        return Claim(request.name, secrets.token_hex(16), request.identity, timing.ttl, timing.retention)
+
+    @property
+    def served(self) -> bool:
+        """The store has given a clear answer."""
+        return self._campaign.served
+
+    @property
+    def waited(self) -> float:
+        """Seconds since the start."""
+        return _clock.now() - self.started
+
+    @property
+    def line(self) -> Line:
+        """The local line for the name."""
+        return line_for(self._store.key, self._request.name)
+
+    def renounce(self) -> None:
+        """The claim has been undone: its owner value is never used again, since the undoing may arrive late.
+
+        Raises:
+            NotAcquired, AcquireTimeout: there is no time for another try.
+        """
+        self.claim = self._new_claim(self._request)
+        self.in_doubt = False
+        if self._campaign.time_for_try(_clock.now()) <= 0:
+            self._last = None
+            raise self._failure()
+
+    async def win(self, hold: Callable[[Win], bool]) -> None:
+        """Try until a grant is taken over by `hold`, in the same turn of the loop as the line learns of it.
+
+        Raises:
+            NotAcquired, AcquireTimeout: another holds the name.
+            StoreUnavailable, StoreRejected: no answer; a refusal to serve.
+        """
+        if self._request.wait == 0:
+            here = self.line.holder
+            if here is not None:
+                self._see_local(here)
+                raise self._failure()
+            await self._contend(hold, waits=False)
+            return
+        left = None if self._request.wait is None else max(0.0, self._request.wait - self.waited)
+        if not await self.line.turn(left):
+            self._see_local(self.line.holder)
+            raise self._failure()
+        line = self.line
+        try:
+            delay = line.head_start(self._request.timing, random.random())
+            if delay:
+                await asyncio.sleep(delay)
+            await self._contend(hold, waits=True)
+        finally:
+            line.done()
+
+    async def _contend(self, hold: Callable[[Win], bool], *, waits: bool) -> None:
+        watch: Watch | None = None
+        try:
+            while True:
+                sent_at = _clock.now()
+                limit = self._campaign.time_for_try(sent_at)
+                if limit <= 0:
+                    raise self._failure()
+                step = await self._try(sent_at, limit, watch)
+                if isinstance(step, Granted):
+                    if hold(Win(sent_at, step.token)):
+                        self.in_doubt = False
+                        return
+                    raise LateWin
+                if isinstance(step, GiveUp):
+                    raise self._failure()
+                if watch is None and waits and isinstance(self._last, Holder):
+                    watch = self._store.watch(self._request.name)
+                    if await watch.ready(min(step.delay, self._request.timing.response_limit)):
+                        continue  # a release before the confirmation went unheard: look again
+                await self._sleep(watch, step.delay)
+        finally:
+            if watch is not None:
+                watch.close()
+
+    async def _try(self, sent_at: float, limit: float, watch: Watch | None) -> Granted | Next:
+        doubted, self.in_doubt = self.in_doubt, True
+        try:
+            answer = await self._store.acquire(self.claim, limit=limit)
+        except StoreUnavailable as exc:
+            self._last = exc
+            self._campaign, step = self._campaign.after_unavailable(_clock.now(), random.random())
+            self._report_outage(exc)
+            return step
+        except StoreRejected as exc:
+            self._last = exc
+            self._campaign, step = self._campaign.after_rejected(_clock.now(), random.random(), passing=exc.passing)
+            self._report_outage(exc)
+            return step
+        self._report_recovery()
+        match answer:
+            case Granted():
+                self._campaign = self._campaign.answered()
+                return answer
+            case Contended(holder=holder):
+                self.in_doubt = doubted  # this try left nothing behind; an unanswered one before it may yet
+                self._last = holder
+                self._see(holder)
+                self._campaign, step = self._campaign.after_contended(
+                    _clock.now(),
+                    holder.remaining,
+                    notices=watch is None or watch.live,
+                    chance=random.random(),
+                )
+                return step
+
+    async def _sleep(self, watch: Watch | None, delay: float) -> None:
+        """Until the time is up, or a notice says that trying again is worth it."""
+        if watch is None or isinstance(self._last, AioelectError):
+            await asyncio.sleep(delay)
+            return
+        until = _clock.now() + delay
+        while (left := until - _clock.now()) > 0:
+            notice = await watch.next(left)
+            if notice is None:
+                return
+            if notice.kind is NoticeKind.ACQUIRED and notice.holder is not None and notice.holder.remaining is not None:
+                # Somebody else was faster: its ttl is what we wait for now.
+                self._last = notice.holder
+                self._see(notice.holder)
+                self._campaign, step = self._campaign.after_contended(
+                    _clock.now(), notice.holder.remaining, notices=watch.live, chance=random.random()
+                )
+                if isinstance(step, GiveUp):
+                    return
+                until = _clock.now() + step.delay
+                continue
+            if notice.kind is NoticeKind.RELEASED:
+                self._see(None)
+                await asyncio.sleep(self._request.timing.wakeup_delay(random.random()))
+            return
+
+    # -- what is known, and who is told
+
+    def _see(self, holder: Holder | None) -> None:
+        if self._on_holder is not None:
+            self._on_holder(holder)
+
+    def _see_local(self, known_by: object) -> None:
+        if isinstance(known_by, TermInfo):
+            self._last = Holder(known_by.identity, known_by.token, known_by.id, None)
+
+    def _report_outage(self, error: AioelectError) -> None:
+        if self._failing_since is None:
+            self._failing_since = _clock.now()
+        if self._request.candidate and self._campaign.failures == 2:  # one failure may be a stale connection
+            self._observers(StoreFailing(self._request.name, self._request.identity, str(error)))
+
+    def _report_recovery(self) -> None:
+        if self._failing_since is not None and self._request.candidate and self._campaign.failures >= 2:
+            lasted = _clock.now() - self._failing_since
+            self._observers(StoreRecovered(self._request.name, self._request.identity, lasted))
+        self._failing_since = None
+
+    def _failure(self) -> AioelectError:
+        name, waited = self._request.name, self.waited
+        last = self._last
+        if isinstance(last, AioelectError):
+            last.name, last.waited = name, waited
+            return last
+        holder = Holder(None, None, None, None) if last is None else last
+        who = "somebody else" if holder.identity is None else f"{holder.identity} (token {holder.token})"
+        still = "" if holder.remaining is None else f", for another {holder.remaining:.3f} s unless renewed"
+        facts = f"{name!r} is held by {who}{still}"
+        if last is None:
+            facts = f"{name!r} was won too late to be used, and given back"
+        if self._request.wait == 0:
+            error = NotAcquired(f"{facts}; do without it, or wait in line with FencedLock(wait=...)")
+        else:
+            error = AcquireTimeout(f"{facts}; gave up after {waited:.3f} s: do without it, or allow a longer wait")
+        error.name, error.holder, error.token, error.term_id = name, holder.identity, holder.token, holder.id
+        error.reason, error.waited = "held", waited
+        return error
+
+
+class LateWin(Exception):
+    """A grant came after its own renew deadline: it has to be undone."""
