@@ -23,7 +23,10 @@ class Bout:
     """A cancellable stretch of work of the current task. Enter and exit in the same task."""
 
     def __init__(self) -> None:
-        self.task = asyncio.current_task()
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+        self._cancelling = task.cancelling()
         self._outer = anyio.CancelScope()
         self._inner = anyio.CancelScope()
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
@@ -50,9 +53,17 @@ class Bout:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        """True if the exception was our own cancellation and nothing else."""
+        """True if the exception was our own cancellation and nobody else asked for one."""
         if self._timer is not None:
             self._timer.cancel()
-        inner = self._inner.__exit__(exc_type, exc, traceback)
-        assert not inner  # it is never cancelled itself
-        return bool(self._outer.__exit__(exc_type, exc, traceback))
+        self._inner.__exit__(exc_type, exc, traceback)
+        try:
+            ours = bool(self._outer.__exit__(exc_type, exc, traceback))
+        except BaseExceptionGroup:
+            # anyio raises what is left of the body's group without our cancellation; the body's error leaves as it was.
+            return False
+        if isinstance(exc, asyncio.CancelledError) and self._outer.cancel_called:
+            # Also one of unknown make (grpc raises its own) that our stop has caused; and also if an outer request came
+            # in the same turn of the loop, which asyncio folds into one exception: then that one wins.
+            return self.task.cancelling() <= self._cancelling
+        return ours

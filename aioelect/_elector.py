@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import NoReturn, TypeVar
-from weakref import WeakSet
 
 from aioelect._background import outlast, spawn
 from aioelect._bout import Bout
@@ -14,7 +13,8 @@ from aioelect._core.timing import Duration
 from aioelect._errors import ConfigurationError, LeaseLost, NotHeld
 from aioelect._events import CandidacyFailed, Observer
 from aioelect._follow import Following, Leader, LeaderEvent, Standing
-from aioelect._keeper import Guard, Keeper
+from aioelect._guard import Guard
+from aioelect._keeper import Keeper
 from aioelect._lease import Session
 from aioelect._term import Term
 
@@ -72,7 +72,7 @@ class Elector:
             prefix=prefix,
             observers=observers,
         )
-        self._terms: WeakSet[Term] = WeakSet()
+        self._terms: tuple[Term, ...] = ()  # replaced, never changed: other threads read it
         self._candidacy: Candidacy | None = None
 
     @property
@@ -83,7 +83,7 @@ class Elector:
     @property
     def term(self) -> Term | None:
         """The term that may work now, if there is one."""
-        return next((term for term in tuple(self._terms) if term.is_leader), None)
+        return next((term for term in self._terms if term.is_leader), None)
 
     @property
     def leader(self) -> Leader | None:
@@ -175,7 +175,7 @@ class Elector:
 
     async def _stand(self, standing: Standing, served: bool = False) -> Keeper:
         keeper = await self._session.acquire(None, candidate=True, served=served, on_holder=standing.saw)
-        self._terms.add(keeper.term)
+        self._terms = (*(term for term in self._terms if term.end_reason is None), keeper.term)
         return keeper
 
     def _enter(self, work: Callable[[Term], Awaitable[object]]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 
 from aioelect import _clock
 from aioelect._background import outlast, spawn
@@ -17,7 +16,7 @@ from aioelect._bout import Bout
 from aioelect._core import hold
 from aioelect._core.hold import Action, EndReason
 from aioelect._core.timing import RELEASE_LIMIT, Timing
-from aioelect._errors import LeaseLost, NotHeld, StoreError, StoreRejected, StoreUnavailable
+from aioelect._errors import NotHeld, StoreError, StoreRejected, StoreUnavailable
 from aioelect._events import (
     DrainOverrun,
     Observers,
@@ -33,7 +32,7 @@ from aioelect._store import Claim, Holder, Refused, Released, Renewed, Store
 from aioelect._term import Term, ended, loss
 from aioelect._ticker import ticker
 
-__all__ = ["Guard", "Keeper", "undo"]
+__all__ = ["Keeper", "undo"]
 
 
 async def give_up(store: Store, claim: Claim) -> tuple[ReleaseOutcome, int, StoreError | None]:
@@ -116,9 +115,10 @@ class Keeper:
         """See `Term.renew`."""
         now = _clock.now()
         self._feed(hold.Tick(now))
-        if isinstance(self.state, hold.Held):
-            renewal = self._start_renewal(min(self.timing.try_limit, hold.life_left(self.state, now)))
-            await asyncio.wait({renewal})
+        if not isinstance(self.state, hold.Held):
+            raise ended(self)
+        renewal = self._start_renewal(min(self.timing.try_limit, hold.life_left(self.state, now)))
+        await asyncio.wait({renewal})
         if not isinstance(self.state, hold.Held):
             raise ended(self)
         error = renewal.result()
@@ -165,6 +165,13 @@ class Keeper:
         """A stretch of work has ended."""
         self._bouts.discard(bout)
         self._work_left.set()
+
+    @property
+    def lost(self) -> bool:
+        """The claim ended otherwise than by its owner: by the clock, or by the store's word."""
+        if isinstance(self.state, hold.Ended):
+            return self.state.reason in (EndReason.EXPIRED, EndReason.TAKEN)
+        return self.outcome is ReleaseOutcome.ALREADY_LOST
 
     async def finish(self) -> None:
         """The body has ended: stop and await the children, release. A cancellation is raised when that is over."""
@@ -296,51 +303,3 @@ class Keeper:
         while self._bouts - own or any(child is not caller for child in self._children):
             self._work_left.clear()
             await self._work_left.wait()
-
-
-class Guard:
-    """A body under a claim: cancelled when the claim is lost, joined before it is released."""
-
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
-        self._bout = Bout()
-
-    async def __aenter__(self) -> Term:
-        """Begin, in the task that will leave; never waits."""
-        self._bout.__enter__()
-        self._keeper.enter(self._bout)
-        return self._keeper.term
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        """End: what the body raised, or an outer cancellation, comes out as it is; else a child's error; else the loss."""
-        keeper = self._keeper
-        ours = self._bout.__exit__(exc_type, exc, traceback)
-        keeper.leave(self._bout)
-        await keeper.finish()
-        if exc is not None and not ours:
-            self._annotate(exc, keeper.child_errors)
-            return False
-        if keeper.child_errors:
-            first, *later = keeper.child_errors
-            self._annotate(first, later)
-            raise first
-        if self._lost():
-            raise loss(keeper)
-        return ours
-
-    def _lost(self) -> bool:
-        state, keeper = self._keeper.state, self._keeper
-        if isinstance(state, hold.Ended):
-            return state.reason in (EndReason.EXPIRED, EndReason.TAKEN)
-        return keeper.outcome is ReleaseOutcome.ALREADY_LOST
-
-    def _annotate(self, exc: BaseException, others: list[Exception]) -> None:
-        keeper = self._keeper
-        for other in others:
-            exc.add_note(f"also raised by a child of term {keeper.info.id}: {other!r}")
-        if self._lost() and not isinstance(exc, LeaseLost):
-            exc.add_note(str(loss(keeper)))
-        if keeper.release_error is not None:
-            exc.add_note(f"the release of {keeper.info.name!r} was not confirmed either: {keeper.release_error}")

@@ -15,9 +15,10 @@ from weakref import WeakKeyDictionary
 from aioelect._background import settled
 from aioelect._core.names import check_identity, check_name, check_prefix
 from aioelect._core.timing import RELEASE_LIMIT, Duration, Timing
-from aioelect._errors import NotAcquired, NotHeld
+from aioelect._errors import ConfigurationError, NotAcquired, NotHeld
 from aioelect._events import Declared, Observer, Observers
-from aioelect._keeper import Guard, Keeper, undo
+from aioelect._guard import Guard
+from aioelect._keeper import Keeper, undo
 from aioelect._redis.store import aclose as close_store
 from aioelect._redis.store import open_store
 from aioelect._store import Holder, Store
@@ -130,8 +131,9 @@ class Sections:
                 holder=self._session.identity,
                 reason="held",
             )
-        guard = Guard(await self._session.acquire(wait))
-        self._entered[task] = guard
+        keeper = await self._session.acquire(wait)
+        guard = self._entered[task] = Guard(keeper)
+        task.add_done_callback(self._abandoned)
         return await guard.__aenter__()
 
     async def leave(
@@ -140,7 +142,21 @@ class Sections:
         """End the body of the current task."""
         task = asyncio.current_task()
         assert task is not None
-        return await self._entered.pop(task).__aexit__(exc_type, exc, traceback)
+        guard = self._entered.pop(task, None)
+        if guard is None:
+            raise ConfigurationError(
+                f"{self._session.name!r} is left in another task than it was entered in, where its body can't be "
+                "cancelled; a pytest fixture or an application hook needs Elector.running(), or try_acquire()",
+                name=self._session.name,
+                reason="task",
+            )
+        task.remove_done_callback(self._abandoned)
+        return await guard.__aexit__(exc_type, exc, traceback)
+
+    def _abandoned(self, task: asyncio.Task[object]) -> None:
+        guard = self._entered.pop(task, None)
+        if guard is not None:  # never left, and its task is gone: nobody works under this claim any more
+            guard.abandon()
 
 
 def decorate(

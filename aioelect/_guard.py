@@ -1,0 +1,60 @@
+"""KEEP: one body under a claim, in the task that runs it."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from aioelect._background import spawn
+from aioelect._bout import Bout
+from aioelect._errors import LeaseLost
+from aioelect._keeper import Keeper
+from aioelect._term import Term, loss
+
+__all__ = ["Guard"]
+
+
+class Guard:
+    """A body under a claim: cancelled when the claim is lost, joined before it is released."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._bout = Bout()
+
+    async def __aenter__(self) -> Term:
+        """Begin, in the task that will leave; never waits."""
+        self._bout.__enter__()
+        self._keeper.enter(self._bout)
+        return self._keeper.term
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """End: what the body raised, or an outer cancellation, comes out as it is; else a child's error; else the loss."""
+        keeper = self._keeper
+        ours = self._bout.__exit__(exc_type, exc, traceback)
+        keeper.leave(self._bout)
+        await keeper.finish()
+        if exc is not None and not ours:
+            self._annotate(exc, keeper.child_errors)
+            return False
+        if keeper.child_errors:
+            first, *later = keeper.child_errors
+            self._annotate(first, later)
+            raise first
+        if keeper.lost:
+            raise loss(keeper)
+        return ours
+
+    def abandon(self) -> None:
+        """The body's task is gone without having left: release, since nobody works under the claim any more."""
+        self._keeper.leave(self._bout)
+        spawn(self._keeper.finish(), f"release of {self._keeper.info.name}")
+
+    def _annotate(self, exc: BaseException, others: list[Exception]) -> None:
+        keeper = self._keeper
+        for other in others:
+            exc.add_note(f"also raised by a child of term {keeper.info.id}: {other!r}")
+        if keeper.lost and not isinstance(exc, LeaseLost):
+            exc.add_note(str(loss(keeper)))
+        if keeper.release_error is not None:
+            exc.add_note(f"the release of {keeper.info.name!r} was not confirmed either: {keeper.release_error}")
