@@ -5,8 +5,8 @@
     async def test_own(make_server): ...               # a server of one's own: to kill, pause, configure
     async def test_trouble(proxy): ...                 # a proxy before `server` (or `any_server`)
 
-Always on: no asyncio task may be left, no error may reach the loop's exception handler, and no key without a ttl may lie
-in the shared server (a test that needs such keys says `@pytest.mark.leaves_keys("why")`).
+Always on: no asyncio task may be left, no error may reach the loop's exception handler, and no key without a ttl may
+lie in the shared server (a test that needs such keys says `@pytest.mark.leaves_keys("why")`).
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
+
 from support import servers
 from support.proxy import Proxy
 from support.servers import Binary, Server
@@ -40,7 +41,7 @@ class MakeServer(Protocol):
     def __call__(self, *lines: str, binary: Binary | None = None, **settings: Any) -> Server: ...
 
 
-# -- which servers ------------------------------------------------------------------------------------------------------
+# -- which servers -----------------------------------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -83,7 +84,7 @@ def _wanted(config: pytest.Config) -> list[str] | None:
     return option.split(",") if option else None
 
 
-# -- servers and clients ------------------------------------------------------------------------------------------------
+# -- servers and clients -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -126,9 +127,7 @@ def _permanent_keys(server: Server) -> list[str]:
         "redis.call('SELECT', ARGV[1]) local r = {} for _, k in ipairs(redis.call('KEYS', '*')) do "
         "if redis.call('PTTL', k) == -1 then r[#r+1] = k end end return r"
     )
-    return [
-        f"{db}: {key.decode(errors='replace')}" for db in suspect for key in server.call("EVAL", script, 0, db[2:])
-    ]
+    return [f"{db}: {key.decode(errors='replace')}" for db in suspect for key in server.call("EVAL", script, 0, db[2:])]
 
 
 @pytest.fixture
@@ -198,7 +197,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return make_certificates(tmp_path_factory.mktemp("tls"))
 
 
-# -- nothing left behind ------------------------------------------------------------------------------------------------
+# -- nothing left behind -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)

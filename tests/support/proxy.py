@@ -16,13 +16,13 @@ How frames are found: both directions are fed to a `hiredis.Reader` in pieces th
 ends in one, so the piece that makes the reader give a value ends that frame, and the raw bytes fed since the last one
 are the frame, byte for byte. Nothing is ever serialised anew.
 
-How replies are tied to requests: each connection keeps the commands that it passed on and that have no answer yet, first
-in, first out. Pub/sub messages and other pushes belong to no command: a rule sees them under the names MESSAGE,
+How replies are tied to requests: each connection keeps the commands that it passed on and that have no answer yet,
+first in, first out. Pub/sub messages and other pushes belong to no command: a rule sees them under the names MESSAGE,
 PMESSAGE, SMESSAGE or PUSH in the reply direction. SUBSCRIBE and its kin have one answer per channel; rules act on each.
 
 What TCP does, holds here: a frame that is held or delayed keeps back what comes behind it on the same connection and
-direction. After `drop()` the connection is out of step, like a client that would reuse a connection after a timeout: the
-next answer goes to the wrong command.
+direction. After `drop()` the connection is out of step: a client that goes on using it takes the next answer for the
+one that was swallowed.
 """
 
 import asyncio
@@ -52,7 +52,8 @@ class Upstream(Protocol):
     """What a proxy stands before: a `Server`, or anything with a port on the loopback."""
 
     @property
-    def port(self) -> int: ...
+    def port(self) -> int:
+        """Where it listens."""
 
 
 def _frames(reader: hiredis.Reader, rest: bytearray, data: bytes) -> Iterator[tuple[Any, bytes]]:
@@ -144,7 +145,9 @@ class _Connection:
         for writer in self._writers:
             writer.transport.abort()
 
-    async def _read(self, reader: asyncio.StreamReader, queue: "asyncio.Queue[tuple[float, Any, bytes] | None]") -> None:
+    async def _read(
+        self, reader: asyncio.StreamReader, queue: "asyncio.Queue[tuple[float, Any, bytes] | None]"
+    ) -> None:
         """Take in all that comes, held or not: as a kernel's buffer would."""
         parser, rest = hiredis.Reader(notEnoughData=...), bytearray()
         with contextlib.suppress(OSError):
@@ -294,9 +297,7 @@ class Proxy:
         """Names of the commands seen, all or only those given: for counting round trips."""
         return [command.name for command in list(self.commands) if not only or command.name in only]
 
-    def request(
-        self, match: Match, *, nth: int = 1, times: int | None = 1, connection: int | None = None
-    ) -> Rule:
+    def request(self, match: Match, *, nth: int = 1, times: int | None = 1, connection: int | None = None) -> Rule:
         """Begin a rule for a command on its way to the server."""
         return Rule(self, "request", match, nth, times, connection)
 
@@ -306,7 +307,8 @@ class Proxy:
 
     def black_hole(self, connection: int | None = None) -> None:
         """Stop passing anything on, both ways, without closing: one connection, or all, also new ones."""
-        self.run(lambda: (self.open if connection is None else self._connections[connection][0].open).clear())
+        gate = self.open if connection is None else self._connections[connection][0].open
+        self.run(gate.clear)
 
     def refuse(self) -> None:
         """Refuse new connections (ECONNREFUSED); those that are there stay."""
@@ -314,11 +316,11 @@ class Proxy:
 
     def cut(self, connection: int | None = None, *, reset: bool = False) -> None:
         """Close one connection or all, at once."""
-        self.run(lambda: self._cut(connection, reset))
+        self.run(lambda: self._cut(connection, reset=reset))
 
     def heal(self, *, deliver: bool = True) -> None:
-        """Undo `black_hole` and `refuse`: what was kept back arrives late; with deliver=False those connections close."""
-        self.run(lambda: self._heal(deliver))
+        """Undo `black_hole` and `refuse`: what was kept back arrives late; deliver=False closes those connections."""
+        self.run(lambda: self._heal(deliver=deliver))
 
     def clear(self) -> None:
         """Remove all rules and let go what they hold."""
@@ -372,13 +374,13 @@ class Proxy:
             self._listener.close()
             self._listener = None
 
-    def _cut(self, number: int | None, reset: bool) -> None:
+    def _cut(self, number: int | None, *, reset: bool) -> None:
         for connection, task in [self._connections[number]] if number is not None else [*self._connections.values()]:
             connection.close(reset=reset)
             connection.abort()
             task.cancel()
 
-    def _heal(self, deliver: bool) -> None:
+    def _heal(self, *, deliver: bool) -> None:
         for number, (connection, _) in list(self._connections.items()):
             if not deliver and not (connection.open.is_set() and self.open.is_set()):
                 self._cut(number, reset=True)

@@ -41,7 +41,13 @@ class Rule:
     """What to do when a certain command comes by; made by `Proxy.request` and `Proxy.reply`."""
 
     def __init__(
-        self, proxy: Switchboard, direction: Direction, match: Match, nth: int, times: int | None, connection: int | None
+        self,
+        proxy: Switchboard,
+        direction: Direction,
+        match: Match,
+        nth: int,
+        times: int | None,
+        connection: int | None,
     ):
         self._proxy, self._direction, self._match, self._connection = proxy, direction, match, connection
         self._first, self._last = nth, None if times is None else nth + times - 1

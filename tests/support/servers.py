@@ -131,7 +131,7 @@ def missing() -> list[Source]:
 
 
 def newest() -> Binary:
-    """The server for tests that need just one."""
+    """Choose the server for tests that need just one."""
     for key in ("redis-8.10", "valkey-9.1", "redis-8.2", "valkey-8.1", "redis-path", "redis-6.2"):
         if key in found():
             return found()[key]
@@ -228,7 +228,7 @@ class Server:
             return Redis(unix_socket_path=str(self.unix_path), **options)
         return Redis(host="127.0.0.1", port=self.port, **options)
 
-    def call(self, *args: str | bytes | int | float, limit: float = 5.0) -> Any:
+    def call(self, *args: str | bytes | float, limit: float = 5.0) -> Any:
         """Send one command on a connection of its own and return the raw answer: bytes, int, list or None."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=limit) as connection:
             connection.sendall(hiredis.pack_command(args))  # type: ignore[arg-type]  # the stub knows one-tuples only
@@ -328,7 +328,7 @@ class Server:
         settings["port"] = self.port
         return "\n".join([*(f"{key} {value}" for key, value in settings.items()), *self._lines, ""])
 
-    def _spawn(self) -> None:
+    def _spawn(self) -> "subprocess.Popen[bytes]":
         config = self.folder / "conf"
         # A sentinel rewrites its file to remember what it learnt; a restart must not wipe that.
         if self._mode != "sentinel" or not config.exists():
@@ -336,17 +336,18 @@ class Server:
         argv = [str(self.binary.path), str(config), *([f"--{self._mode}"] if self._mode else [])]
         with (self.folder / "output").open("ab") as output:
             self._process = spawn(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.folder)
+        return self._process
 
     def _starting(self, limit: float = 10.0) -> Iterator[float]:
         assert not self.running, "already running"
         give_up = time.monotonic() + limit
-        self._spawn()
+        process = self._spawn()
         while not self._answers():
-            if not self.running:
+            if process.poll() is not None:
                 if "ddress already in use" in self.log and not self._fixed_port and time.monotonic() < give_up:
                     (self.folder / "log").unlink()
                     self.port = free_port(bus="cluster_enabled" in self._settings)
-                    self._spawn()
+                    process = self._spawn()
                     continue
                 raise ServerFailed(f"{self.binary.title} ended at its start:\n{self._output()}")
             if time.monotonic() > give_up:

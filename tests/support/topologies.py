@@ -153,8 +153,10 @@ class Cluster(_Group):
     async def promoted(self, limit: float = 20.0) -> Server:
         """Wait until the replica serves the slots of the first master, for every node that runs."""
         await until(
-            lambda: self.replica.info("replication")["role"] == "master"
-            and all(self._healthy(node) for node in self.nodes if node.running),
+            lambda: (
+                self.replica.info("replication")["role"] == "master"
+                and all(self._healthy(node) for node in self.nodes if node.running)
+            ),
             limit,
         )
         return self.replica

@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -16,12 +16,16 @@ POLL = 0.002
 """Seconds between two looks: short beside any ttl in the tests, long enough to leave the loop alone."""
 
 
-async def until(predicate: Callable[[], T | None | Awaitable[T | None]], limit: float = 5.0) -> T:
+@overload
+async def until(predicate: Callable[[], Awaitable[T | None]], limit: float = 5.0) -> T: ...
+@overload
+async def until(predicate: Callable[[], T | None], limit: float = 5.0) -> T: ...
+async def until(predicate: Callable[[], Any], limit: float = 5.0) -> Any:
     """Return the first truthy result of `predicate` (plain or async); AssertionError after `limit` seconds."""
     give_up = time.monotonic() + limit
     while True:
         result = predicate()
-        value: T | None = await result if isinstance(result, Awaitable) else result
+        value = await result if inspect.isawaitable(result) else result
         if value:
             return value
         if time.monotonic() >= give_up:

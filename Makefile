@@ -1,0 +1,71 @@
+# One environment per VENV, made on first use and renewed when pyproject.toml changes. The tests and the demo run the
+# built wheel that is installed there, not the source folder.
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+CONSTRAINTS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+WHEEL := build/wheel/$(notdir $(VENV))
+PYTEST := AIOELECT_TEST_WHEEL=1 $(BIN)/pytest
+SOURCES := $(shell find aioelect -type f -not -name '*.pyc') $(wildcard README.md LICENSE)
+FAST := -m "not faults and not slow"
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test fast faults check format lowest redis810 wheel clean
+
+help: ## show the targets
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/installed ## watch an election, a hand-over, a take-over and a fence at work
+	@$(BIN)/aioelect demo $(ARGS)
+
+test: $(VENV)/installed ## run all tests (ARGS="-k name" for some)
+	@$(PYTEST) $(ARGS)
+
+fast: $(VENV)/installed ## run the tests without real faults and without the slow ones
+	@$(PYTEST) $(FAST) $(ARGS)
+
+faults: $(VENV)/installed ## run the tests with real faults on real servers
+	@$(PYTEST) -m faults $(ARGS)
+
+check: $(VENV)/dependencies ## run the linters, the type checker and the import contracts
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+format: $(VENV)/dependencies ## format the code and apply safe fixes
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+lowest: build/lowest.txt ## run the fast tests on the oldest supported redis-py and anyio
+	@$(MAKE) --no-print-directory fast VENV=.venv-lowest CONSTRAINTS=build/lowest.txt
+
+redis810: $(BIN)/python ## compile Redis 8.10 for the tests (cached)
+	@scripts/build_redis.sh $(BIN)/python
+
+wheel: $(VENV)/dependencies ## build the wheel into dist/
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist . && ls dist/*.whl
+
+clean: ## remove what make made
+	rm -rf .venv .venv-* build dist
+
+build/lowest.txt: pyproject.toml scripts/lowest.py
+	@mkdir -p build
+	@$(PYTHON) scripts/lowest.py > $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "aioelect needs Python 3.11 or newer; try: make PYTHON=python3.11")'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/dependencies: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	@echo "Installing the development dependencies into $(VENV)"
+	@$(PIP) install 'pip>=25.1'
+	@$(PIP) install $(addprefix --constraint ,$(CONSTRAINTS)) --group dev
+	@touch $@
+
+$(VENV)/installed: $(VENV)/dependencies $(SOURCES)
+	@rm -rf $(WHEEL)
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir $(WHEEL) .
+	@$(PIP) install --force-reinstall --no-deps $(WHEEL)/*.whl
+	@$(PIP) install $(addprefix --constraint ,$(CONSTRAINTS)) "$$(ls $(WHEEL)/*.whl)[demo]"
+	@touch $@
