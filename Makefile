@@ -14,7 +14,7 @@ FAST := -m "not faults and not slow"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fast faults check format lowest redis810 wheel clean
+.PHONY: help demo test fast faults check format lowest docs redis810 wheel clean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,9 @@ format: $(VENV)/dependencies ## format the code and apply safe fixes
 
 lowest: build/lowest.txt ## run the fast tests on the oldest supported redis-py and anyio
 	@$(MAKE) --no-print-directory fast VENV=.venv-lowest CONSTRAINTS=build/lowest.txt
+
+docs: $(VENV)/installed ## renew the generated parts of docs/architecture.md
+	@$(BIN)/python scripts/make_docs.py
 
 redis810: $(BIN)/python ## compile Redis 8.10 for the tests (cached)
 	@scripts/build_redis.sh $(BIN)/python
