@@ -96,9 +96,8 @@ _CODE = re.compile(r"([A-Z][A-Z]+)(?: |$)(.*)", re.DOTALL)
 
 def is_reply(error: Exception) -> bool:
     """True if the server said it in reply to one command, so that the connection is still good."""
-    return isinstance(
-        error, redis_errors.ResponseError | redis_errors.BusyLoadingError | redis_errors.AuthenticationError
-    )
+    kinds = redis_errors.ResponseError | redis_errors.BusyLoadingError | redis_errors.AuthenticationError
+    return isinstance(error, kinds) and "Protocol error" not in str(error)  # after that, the server hangs up
 
 
 def fault_of(error: Exception) -> Fault:
@@ -121,6 +120,9 @@ def trouble_of(error: BaseException | Fault) -> Trouble:
         return _classed(error)
     if isinstance(error, Exception) and is_reply(error):
         return _classed(fault_of(error))
+    if isinstance(error, redis_errors.ResponseError) and "unauthenticated" in str(error):
+        # Said instead of NOAUTH where a request is longer than a stranger's may be.
+        return _classed(Fault("NOAUTH", str(error)))
     if isinstance(error, redis_errors.ConnectionError) and "previous master is now a slave" in str(error):
         return _classed(Fault("READONLY", str(error)))
     if isinstance(error, redis_errors.TimeoutError | TimeoutError):
