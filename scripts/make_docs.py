@@ -39,8 +39,8 @@ def filled(text: str) -> str:
     """The page with every generated part made anew."""
     parts = {"states": diagram(), **{name: script(name) for name in ("acquire", "renew", "release")}}
     for name, part in parts.items():
-        mark = re.compile(rf"(<!-- generated: {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
-        text, count = mark.subn(lambda found, part=part: found[1] + part + found[2], text)
+        mark = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        text, count = mark.subn(lambda found, part=part: found[1] + part + "\n" + found[2], text)
         if count != 1:
             raise SystemExit(f"{PAGE.name}: {count} places for the generated part {name!r}; wanted 1")
     return text

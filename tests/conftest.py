@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, Protocol
 
+import aioelect
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
@@ -166,6 +167,7 @@ async def connect() -> AsyncIterator[Connect]:
         def make(to: Server | Proxy, **options: Any) -> Redis:
             client = to.client(**options)
             stack.push_async_callback(client.aclose)
+            stack.push_async_callback(aioelect.aclose, client)
             return client
 
         yield make
