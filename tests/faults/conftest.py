@@ -1,7 +1,7 @@
-"""What the fault tests share: participants that don't know of each other, a journal of facts, and names for what is sent.
+"""What the fault tests share: participants that don't know of each other, a journal of facts, names for what is sent.
 
-A `Peer` has a proxy of its own, and so an address of its own: no connection, no subscription and no local line is shared
-with another peer. Towards the store it behaves like another process.
+A `Peer` has a proxy of its own, and so an address of its own: no connection, no subscription and no local line is
+shared with another peer. Towards the store it behaves like another process.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 import pytest
 from redis.asyncio import Redis
-from support.proxy import Proxy
-from support.rules import Command
-from support.servers import Server
 
 import aioelect
 from aioelect._redis import scripts
+from support.proxy import Proxy
+from support.rules import Command
+from support.servers import Server
 
 F = TypeVar("F")
 
