@@ -35,11 +35,15 @@ from aioelect._ticker import ticker
 __all__ = ["Keeper", "undo"]
 
 
-async def give_up(store: Store, claim: Claim) -> tuple[ReleaseOutcome, int, StoreError | None]:
-    """Release by compare-and-delete, tried for 2 s at most: what became of it, how many were told, what was in the way."""
+async def give_up(
+    store: Store, claim: Claim, error: StoreError | None = None
+) -> tuple[ReleaseOutcome, int, StoreError | None]:
+    """Release by compare-and-delete, tried for 2 s at most: what became of it, how many were told, what was in the way.
+
+    `error` is what an earlier attempt ended with: its request may have been carried out since.
+    """
     loop = asyncio.get_running_loop()
     until = loop.time() + RELEASE_LIMIT
-    error: StoreError | None = None
     while (left := until - loop.time()) > 0:
         try:
             answer = await store.release(claim, limit=min(left, RELEASE_LIMIT / 3))
@@ -283,7 +287,8 @@ class Keeper:
         if self._overrun_timer is not None:
             self._overrun_timer.cancel()
         if isinstance(self.state, hold.Releasing) and self.outcome in (None, ReleaseOutcome.UNKNOWN):
-            self.outcome, self.told, self.release_error = await give_up(self._store, self._claim)
+            attempt = give_up(self._store, self._claim, self.release_error)
+            self.outcome, self.told, self.release_error = await attempt
         if self.end_reason is None:
             self.end_reason = self.state.reason if isinstance(self.state, hold.Ended) else EndReason.RELEASED
             self._observers(TermOver(self.info, self.end_reason, self.outcome))
