@@ -1,0 +1,88 @@
+"""The public surface: exactly the exported names, each documented, nothing of the inside among them."""
+
+import inspect
+import pickle
+import types
+
+import aioelect
+import pytest
+from aioelect import metrics
+
+EXPECTED = {
+    "AcquireTimeout",
+    "AioelectError",
+    "ConfigurationError",
+    "Elector",
+    "EndReason",
+    "FencedLock",
+    "Leader",
+    "LeaderChanged",
+    "LeaderEvent",
+    "Lease",
+    "LeaseExpired",
+    "LeaseLost",
+    "LeaseTaken",
+    "NotAcquired",
+    "NotHeld",
+    "ReleaseOutcome",
+    "StaleToken",
+    "StoreError",
+    "StoreRejected",
+    "StoreUnavailable",
+    "Term",
+    "TermEnded",
+    "TermStarted",
+    "aclose",
+}
+
+
+def test_the_exported_names_are_these_and_no_others():
+    assert set(aioelect.__all__) == EXPECTED
+    visible = {
+        name
+        for name, value in vars(aioelect).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert visible == EXPECTED
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED - {"LeaderEvent"}))
+def test_every_public_item_and_member_has_a_docstring(name: str):
+    item = getattr(aioelect, name)
+    assert inspect.getdoc(item), f"{name} has no docstring"
+    if inspect.isclass(item):
+        for member, value in vars(item).items():
+            if not member.startswith("_") and (callable(value) or isinstance(value, property)):
+                assert inspect.getdoc(value), f"{name}.{member} has no docstring"
+
+
+def test_the_error_tree_separates_held_unreachable_rejected_and_lost():
+    held, unreachable, rejected, lost = (
+        aioelect.NotAcquired,
+        aioelect.StoreUnavailable,
+        aioelect.StoreRejected,
+        aioelect.LeaseLost,
+    )
+    for one in (held, unreachable, rejected, lost):
+        assert issubclass(one, aioelect.AioelectError)
+        assert [other for other in (held, unreachable, rejected, lost) if issubclass(one, other)] == [one]
+    assert issubclass(aioelect.AcquireTimeout, TimeoutError)
+    assert issubclass(aioelect.ConfigurationError, ValueError)
+    assert issubclass(aioelect.LeaseExpired, lost) and issubclass(aioelect.LeaseTaken, lost)
+
+
+def test_errors_keep_their_facts_through_pickle():
+    error = aioelect.AcquireTimeout("held", name="a", holder="b", token=3, waited=1.5)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.name, copy.holder, copy.token, copy.waited) == (
+        aioelect.AcquireTimeout,
+        "held",
+        "a",
+        "b",
+        3,
+        1.5,
+    )
+
+
+def test_metrics_exports_its_observer():
+    assert set(metrics.__all__) == {"Metrics", "default"}
