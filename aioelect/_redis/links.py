@@ -32,9 +32,9 @@ class Links:
         self._closed = False
 
     async def exchange(
-        self, key: bytes, commands: Callable[[Link], Sequence[Command]], deadline: float
+        self, _key: bytes, commands: Callable[[Link], Sequence[Command]], deadline: float, /
     ) -> tuple[Link, list[object]]:
-        """Ask over a connection that works, until `deadline` of the loop's clock. The key is for nodes that share."""
+        """Ask over a connection that works, until `deadline` of the loop's clock."""
         link = await self.link(deadline)
         return link, await link.call(commands(link), deadline - self._loop.time())
 
@@ -51,7 +51,7 @@ class Links:
                 self._dial()
             await self._change(deadline, deadline - start)
 
-    def drop(self, key: bytes = b"") -> None:
+    def drop(self, _key: bytes, /) -> None:
         """Resolve anew: the node is not what it was. Calls in flight keep their connection."""
         for link in tuple(self._links):
             link.retire()
@@ -62,6 +62,11 @@ class Links:
         links = tuple(self._links)
         await asyncio.gather(*(link.wait_closed() for link in links))
         self._wake(None)
+
+    def abandon(self) -> None:
+        """Let go of everything without a sound: the loop will never run again."""
+        for link in self._links:
+            link.abandon()
 
     def _dial(self) -> None:
         # Two at most: one that is slow, and one that may be quicker.
@@ -79,7 +84,7 @@ class Links:
             self._links.remove(link)
             trouble = link.trouble
             if trouble is not None and trouble.reason == "readonly":
-                self.drop()
+                self.drop(b"")
             if trouble is None:
                 self._wake(None)  # retired: look for another
             elif trouble.rejected or not any(other.state is State.CONNECTING for other in self._links):

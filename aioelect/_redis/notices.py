@@ -15,6 +15,7 @@ from collections.abc import Callable
 from aioelect._errors import StoreError
 from aioelect._store import Notice, NoticeKind
 
+from .ending import silence
 from .pipeline import Link, RawConnection, State
 from .refusals import Fault
 from .wire import parse_notice
@@ -173,6 +174,13 @@ class Notices:
         if self._link is not None:
             await self._link.wait_closed()
 
+    def abandon(self) -> None:
+        """Let go of everything without a sound: the loop will never run again."""
+        if self._link is not None:
+            self._link.abandon()
+        if self._runner is not None:
+            silence(self._runner)
+
     def _on_unwatched(self, channel: _Channel) -> None:
         if not self._loop.is_closed():
             channel.due = self._loop.time() + _LINGER
@@ -195,8 +203,7 @@ class Notices:
                 pass  # the link is closed, and knows why
             finally:
                 link.close()
-                for channel in self._channels.values():
-                    channel.lose()
+                self._lose_all()
             self._failures += 1
             if self._failures == 2:  # a single drop that mends at once is no outage
                 why = link.trouble.message if link.trouble else "no answer"
@@ -205,6 +212,10 @@ class Notices:
             await asyncio.sleep(random.uniform(0.5, 1.0) * min(longest, first * 2.0**self._failures))
             for channel in self._left(self._loop.time()):
                 del self._channels[channel.name]
+
+    def _lose_all(self) -> None:
+        for channel in self._channels.values():
+            channel.lose()
 
     async def _serve(self, link: Link) -> None:
         while link.state is State.CONNECTING:

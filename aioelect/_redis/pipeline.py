@@ -16,6 +16,7 @@ from typing import Protocol
 
 from redis import exceptions as redis_errors
 
+from .ending import sever
 from .refusals import Fault, Trouble, fault_of, is_reply, timed_out, trouble_of
 from .wire import Command, pack
 
@@ -105,6 +106,8 @@ class Link:
         self._waiting = 0
         self._wake = asyncio.Event()
         self._polite = False
+        self._gone = False
+        self._writer: asyncio.Task[None] | None = None
         self._runner = self._loop.create_task(self._run(), name="aioelect-link")
 
     async def call(self, commands: Sequence[Command], limit: float) -> list[object]:
@@ -139,6 +142,12 @@ class Link:
         self.close()
         await asyncio.wait([self._runner])
 
+    def abandon(self) -> None:
+        """Let go of everything without a sound: the loop will never run again."""
+        self._gone = True
+        self.state = State.CLOSED
+        sever(self._connection, [task for task in (self._runner, self._writer) if task is not None])
+
     def _expire(self, answer: asyncio.Future[list[object]], limit: float, due: float | None) -> None:
         if answer.done():
             return
@@ -168,22 +177,22 @@ class Link:
         self._changed(self)
 
     async def _run(self) -> None:
-        writer: asyncio.Task[None] | None = None
         try:
             async with asyncio.timeout(_HANDSHAKE):
                 await self._connection.connect()
             if self.state is State.CONNECTING:
                 self.state = State.OPEN
                 self._changed(self)
-            writer = self._loop.create_task(self._write(), name="aioelect-link-writer")
+            self._writer = self._loop.create_task(self._write(), name="aioelect-link-writer")
             await self._read()
         except Exception as error:  # noqa: BLE001 - whatever it was, the callers must learn that the link is gone
             self._shut(trouble_of(error))
         finally:
-            if writer is not None:
-                writer.cancel()
-            self._shut(_CLOSED)
-            await self._disconnect()
+            if not self._gone:
+                if self._writer is not None:
+                    self._writer.cancel()
+                self._shut(_CLOSED)
+                await self._disconnect()
 
     async def _write(self) -> None:
         try:

@@ -7,6 +7,7 @@ fork uses nothing of its parent's: the sockets, and on Linux even the registrati
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 from collections.abc import Callable, Hashable
 from typing import Protocol
@@ -40,6 +41,12 @@ class Runtime:
         await asyncio.gather(self.route.aclose(), self.notices.aclose())
 
 
+    def abandon(self) -> None:
+        """Let go of everything without a sound: the loop will never run again."""
+        self.route.abandon()
+        self.notices.abandon()
+
+
 class _Registry:
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -56,6 +63,9 @@ def runtime_of(origin: Origin) -> Runtime:
     runtimes = _own().loops.get(loop)
     if runtimes is None:
         _forget_ended()
+        if not _own().loops:
+            atexit.unregister(_at_exit)
+            atexit.register(_at_exit)
         runtimes = _own().loops.setdefault(loop, {})
     runtime = runtimes.get(origin.key)
     if runtime is None:
@@ -70,6 +80,10 @@ async def close_runtime(origin: Origin) -> None:
         await runtime.aclose()
 
 
+def _at_exit() -> None:
+    _forget_ended(at_exit=True)
+
+
 def _own() -> _Registry:
     global _registry
     if _registry.pid != os.getpid():
@@ -78,6 +92,8 @@ def _own() -> _Registry:
     return _registry
 
 
-def _forget_ended() -> None:
-    for loop in [loop for loop in _own().loops if loop.is_closed()]:
-        del _own().loops[loop]
+def _forget_ended(*, at_exit: bool = False) -> None:
+    for loop in list(_own().loops):
+        if loop.is_closed() or (at_exit and not loop.is_running()):
+            for runtime in _own().loops.pop(loop).values():
+                runtime.abandon()

@@ -37,15 +37,18 @@ class Route(Protocol):
     """The way to the node that serves a key."""
 
     async def exchange(
-        self, key: bytes, commands: Callable[[Link], Sequence[Command]], deadline: float
+        self, key: bytes, commands: Callable[[Link], Sequence[Command]], deadline: float, /
     ) -> tuple[Link, list[object]]:
         """Send commands to the node of a key and wait for their replies, until `deadline` of the loop's clock."""
 
-    def drop(self, key: bytes) -> None:
+    def drop(self, key: bytes, /) -> None:
         """The node of a key is not what it was: find it anew."""
 
     async def aclose(self) -> None:
         """Close all connections."""
+
+    def abandon(self) -> None:
+        """Let go of all connections without a sound: the loop will never run again."""
 
 
 async def acquire(route: Route, keys: Keys, claim: Claim, floor: int, deadline: float) -> Granted | Contended:

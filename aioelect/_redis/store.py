@@ -12,13 +12,14 @@ import threading
 from collections.abc import Hashable, Iterator
 
 import redis as sync_redis
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.client import Pipeline
 
 from aioelect._errors import ConfigurationError, StoreError, StoreRejected
 from aioelect._store import Claim, Contended, Granted, Refused, Released, Renewed, Store, Watch
 
 from . import scripts, wire
+from .cluster import ClusterOrigin
 from .recipe import recipe_of
 from .refusals import timed_out
 from .runtime import Origin, close_runtime, runtime_of
@@ -104,11 +105,14 @@ def open_store(redis: object, prefix: str) -> Store:
     """The store behind a client; what is a store already is passed through."""
     if isinstance(redis, Store):
         return redis
-    if not isinstance(prefix, str) or not prefix or any(c in "{}" or ord(c) < 32 or ord(c) == 127 for c in prefix):
+    if not prefix or any(c in "{}" or ord(c) < 32 or ord(c) == 127 for c in prefix):
         raise ConfigurationError(f"prefix: {prefix!r}; wanted: some text without braces and control characters")
     if isinstance(redis, Redis) and not isinstance(redis, Pipeline):
         recipe = recipe_of(redis)
         return RedisStore(recipe, (recipe.place, recipe.db), prefix)
+    if isinstance(redis, RedisCluster):
+        cluster = ClusterOrigin(redis)
+        return RedisStore(cluster, cluster.place, prefix)
     raise ConfigurationError(
         f"redis: {_what(redis)}; wanted: a redis.asyncio.Redis, a redis.asyncio.RedisCluster or a store"
     )
