@@ -16,7 +16,7 @@ from aioelect._bout import Bout
 from aioelect._core import hold
 from aioelect._core.hold import Action, EndReason
 from aioelect._core.timing import RELEASE_LIMIT, Timing
-from aioelect._errors import NotHeld, StoreError, StoreRejected, StoreUnavailable
+from aioelect._errors import NotHeld, StoreError, StoreUnavailable
 from aioelect._events import (
     DrainOverrun,
     Observers,
@@ -51,8 +51,8 @@ async def give_up(
             error = exc
             await asyncio.sleep(min(left, 0.02 + 0.03 * random.random()))
             continue
-        except StoreRejected as exc:
-            return ReleaseOutcome.UNKNOWN, 0, exc
+        except Exception as exc:
+            return ReleaseOutcome.UNKNOWN, 0, _as_store_error(exc)
         match answer:
             case Released(told=told):
                 return ReleaseOutcome.RELEASED, told, None
@@ -64,6 +64,11 @@ async def give_up(
 async def undo(store: Store, claim: Claim, patience: float) -> None:
     """Give up a claim that may exist and that nobody will use; goes on detached after `patience` seconds."""
     await outlast(spawn(give_up(store, claim), f"release of {claim.name}"), patience)
+
+
+def _as_store_error(exc: Exception) -> StoreError:
+    # Whatever it is, it is not the word that a claim is lost.
+    return exc if isinstance(exc, StoreError) else StoreUnavailable(f"the store failed: {type(exc).__name__}")
 
 
 class Keeper:
@@ -251,8 +256,7 @@ class Keeper:
         try:
             answer = await self._store.renew(self._claim, limit=limit)
         except Exception as exc:
-            # Whatever it is, it is not the word that the claim is lost: the renew deadline decides.
-            error = exc if isinstance(exc, StoreError) else StoreUnavailable(f"a renewal failed: {type(exc).__name__}")
+            error = _as_store_error(exc)
             error.name = self.info.name
             self.cause = error
             self._feed(hold.Failed(_clock.now(), self.timing.retry_delay(random.random())))

@@ -89,7 +89,7 @@ class Session:
                 return False
             if kept:
                 line = waiter.line
-                line.hold(keeper, keeper.info)
+                line.hold(keeper, Holder(keeper.info.identity, keeper.info.token, keeper.info.id, None))
                 keeper.when_over(lambda over: line.let_go(over, over.told))
             won.append(keeper)
             return True

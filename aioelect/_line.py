@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Hashable
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from aioelect._core.timing import Timing
+from aioelect._store import Holder
 
 __all__ = ["Line", "line_for"]
 
@@ -22,18 +24,34 @@ _MEMORY = 0.1  # seconds
 class Line:
     """One name's line. Nothing in here talks to a store."""
 
-    def __init__(self, registry: dict[Hashable, Line], key: Hashable) -> None:
-        self._registry = registry
-        self._key = key
+    def __init__(self) -> None:
         self._queue: deque[asyncio.Future[bool]] = deque()
         self._contending = False
-        self._holders: dict[object, object] = {}  # who holds -> what it is known by
+        self._holders: dict[object, Holder] = {}  # terms of this process whose work is not over
         self._turns = 0
         self._others_wait = False
+        self._listeners: list[Callable[[Holder | None], None]] = []
+
+    @contextmanager
+    def listening(self, listener: Callable[[Holder | None], None] | None) -> Iterator[None]:
+        """Hear who holds the name while standing here: only the head asks the server, and all want to know."""
+        if listener is None:
+            yield
+            return
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def saw(self, holder: Holder | None) -> None:
+        """The head has learned who holds the name; None: nobody."""
+        for listener in tuple(self._listeners):
+            listener(holder)
 
     @property
-    def holder(self) -> object | None:
-        """A term of this process whose work is not over, if there is one."""
+    def holder(self) -> Holder | None:
+        """A holder in this process, if there is one."""
         return next(iter(self._holders.values()), None)
 
     async def turn(self, limit: float | None) -> bool:
@@ -56,20 +74,21 @@ class Line:
                 timer.cancel()
             if place in self._queue:
                 self._queue.remove(place)
-            self._forget_if_idle()
 
     def done(self) -> None:
         """The head has won or given up."""
         self._contending = False
         self._call_up()
 
-    def hold(self, who: object, known_by: object) -> None:
+    def hold(self, who: object, known_by: Holder) -> None:
         """A term of this process begins: the line stands still."""
         self._holders[who] = known_by
+        self.saw(known_by)
 
     def let_go(self, who: object, told: int) -> None:
         """A term's work is over; `told` others heard of the release."""
         self._holders.pop(who, None)
+        self.saw(None)
         self._others_wait = told > 0
         self._turns = self._turns + 1 if told > 0 else 0
         if self._others_wait:  # remembered for a while: whoever comes straight back is not served before them
@@ -78,7 +97,6 @@ class Line:
 
     def _forget_others(self) -> None:
         self._others_wait = False
-        self._forget_if_idle()
 
     def head_start(self, timing: Timing, chance: float) -> float:
         """How long the head lets the other processes go first: like them at times, and longer after several turns."""
@@ -97,11 +115,6 @@ class Line:
             if not place.done():
                 self._contending = True
                 place.set_result(True)
-        self._forget_if_idle()
-
-    def _forget_if_idle(self) -> None:
-        if not (self._queue or self._contending or self._holders or self._others_wait):
-            self._registry.pop(self._key, None)
 
 
 def _time_is_up(place: asyncio.Future[bool]) -> None:
@@ -109,13 +122,12 @@ def _time_is_up(place: asyncio.Future[bool]) -> None:
         place.set_result(False)
 
 
-_lines: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, Line]] = WeakKeyDictionary()
+# A line lives as long as somebody stands in it, or a term of this process is held.
+_Lines = WeakValueDictionary[Hashable, Line]
+_lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lines] = WeakKeyDictionary()
 
 
 def line_for(server: Hashable, name: str) -> Line:
     """The line for a name in the running event loop."""
-    registry = _lines.setdefault(asyncio.get_running_loop(), {})
-    key = (server, name)
-    if key not in registry:
-        registry[key] = Line(registry, key)
-    return registry[key]
+    registry = _lines.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
+    return registry.setdefault((server, name), Line())

@@ -16,7 +16,7 @@ from aioelect import _clock
 from aioelect._core.campaign import Campaign, GiveUp, Next
 from aioelect._core.timing import Timing
 from aioelect._errors import AcquireTimeout, AioelectError, NotAcquired, StoreRejected, StoreUnavailable
-from aioelect._events import Observers, StoreFailing, StoreRecovered, TermInfo
+from aioelect._events import Observers, StoreFailing, StoreRecovered
 from aioelect._line import Line, line_for
 from aioelect._store import Claim, Contended, Granted, Holder, NoticeKind, Store, Watch
 
@@ -105,24 +105,26 @@ class Waiter:
             StoreUnavailable, StoreRejected: no answer; a refusal to serve.
         """
         if self._request.wait == 0:
-            here = self.line.holder
-            if here is not None:
-                self._see_local(here)
+            self._last = self.line.holder
+            if self._last is not None:
                 raise self._failure()
             await self._contend(hold, waits=False)
             return
         left = None if self._request.wait is None else max(0.0, self._request.wait - self.waited)
-        if not await self.line.turn(left):
-            self._see_local(self.line.holder)
-            raise self._failure()
         line = self.line
-        try:
-            delay = line.head_start(self._request.timing, random.random())
-            if delay:
-                await asyncio.sleep(delay)
-            await self._contend(hold, waits=True)
-        finally:
-            line.done()
+        with line.listening(self._on_holder):
+            if self._on_holder is not None and line.holder is not None:
+                self._on_holder(line.holder)
+            if not await line.turn(left):
+                self._last = line.holder
+                raise self._failure()
+            try:
+                delay = line.head_start(self._request.timing, random.random())
+                if delay:
+                    await asyncio.sleep(delay)
+                await self._contend(hold, waits=True)
+            finally:
+                line.done()
 
     async def _contend(self, hold: Callable[[Win], bool], *, waits: bool) -> None:
         watch: Watch | None = None
@@ -171,7 +173,7 @@ class Waiter:
             case Contended(holder=holder):
                 self.in_doubt = doubted  # this try left nothing behind; an unanswered one before it may yet
                 self._last = holder
-                self._see(holder)
+                self.line.saw(holder)
                 self._campaign, step = self._campaign.after_contended(
                     _clock.now(),
                     holder.remaining,
@@ -193,7 +195,7 @@ class Waiter:
             if notice.kind is NoticeKind.ACQUIRED and notice.holder is not None and notice.holder.remaining is not None:
                 # Somebody else was faster: its ttl is what we wait for now.
                 self._last = notice.holder
-                self._see(notice.holder)
+                self.line.saw(notice.holder)
                 self._campaign, step = self._campaign.after_contended(
                     _clock.now(), notice.holder.remaining, notices=watch.live, chance=random.random()
                 )
@@ -202,19 +204,11 @@ class Waiter:
                 until = _clock.now() + step.delay
                 continue
             if notice.kind is NoticeKind.RELEASED:
-                self._see(None)
+                self.line.saw(None)
                 await asyncio.sleep(self._request.timing.wakeup_delay(random.random()))
             return
 
-    # -- what is known, and who is told
-
-    def _see(self, holder: Holder | None) -> None:
-        if self._on_holder is not None:
-            self._on_holder(holder)
-
-    def _see_local(self, known_by: object) -> None:
-        if isinstance(known_by, TermInfo):
-            self._last = Holder(known_by.identity, known_by.token, known_by.id, None)
+    # -- who is told what
 
     def _report_outage(self, error: AioelectError) -> None:
         if self._failing_since is None:
