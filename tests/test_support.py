@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,9 +104,10 @@ def test_server_ends_with_its_parent(tmp_path: Path) -> None:
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(folder)}
     ) as parent:
         assert parent.stdout is not None
-        pid = parent.stdout.readline().split()[0]
+        pid, left = parent.stdout.readline().split()
         parent.kill()
     until_sync(lambda: not Path(f"/proc/{pid}").exists() or "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text())
+    shutil.rmtree(left)
 
 
 # -- proxy -------------------------------------------------------------------------------------------------------------
