@@ -1,0 +1,47 @@
+"""A folder and a process group that end with this process, however it ends: see `janitor.py`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+__all__ = ["Shelter"]
+
+_JANITOR = Path(__file__).with_name("janitor.py")
+
+
+class Shelter:
+    """What the demo starts, it starts with `process_group=shelter.group`; what it writes, it writes to `folder`.
+
+    Used outside the event loop: a cancellation can't interrupt its beginning or its end half-way.
+    """
+
+    folder: Path
+    group: int
+
+    def __enter__(self) -> Self:
+        self._janitor = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_JANITOR)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,  # of its own, so that the terminal's Ctrl-C doesn't reach it or the children
+        )
+        self.group = self._janitor.pid
+        assert self._janitor.stdout is not None
+        path = self._janitor.stdout.readline().rstrip(b"\n")
+        if not path:
+            raise OSError("the demo can't make a temporary folder")
+        self.folder = Path(os.fsdecode(path))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        assert self._janitor.stdin is not None
+        assert self._janitor.stdout is not None
+        self._janitor.stdin.close()
+        self._janitor.stdout.read()  # ends when all is gone
+        self._janitor.stdout.close()
+        self._janitor.wait()

@@ -1,0 +1,192 @@
+"""The order of the steps, the summary, and the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from secrets import token_hex
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from redis.asyncio import Redis
+
+import aioelect
+from aioelect.cli.demo import pod, server, stock, worker
+from aioelect.cli.demo.election_story import TTL, ElectionStory
+from aioelect.cli.demo.pause_story import PAUSE, PauseStory
+from aioelect.cli.demo.pause_story import TTL as SHORT_TTL
+from aioelect.cli.demo.shelter import Shelter
+from aioelect.cli.demo.stage import Line, Stage
+from aioelect.cli.demo.verdict import Election, Facts, HandOver, NotShown, Pause, TakeOver, Unable, missing, ms
+from aioelect.cli.demo.view import View
+
+__all__ = ["Unable", "perform"]
+
+F = TypeVar("F", bound=Facts)
+
+
+def perform(view: View, shelter: Shelter, url: str | None) -> int:
+    """Show everything; returns the exit code."""
+    return asyncio.run(Story(view).tell(shelter, url))
+
+
+class Story:
+    """One performance."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._narrate: Callable[[Line], None] = lambda line: None
+        self._not_shown: list[str] = []
+
+    async def tell(self, shelter: Shelter, url: str | None) -> int:
+        """All steps."""
+        began, view = time.monotonic(), self._view
+        view.say("aioelect demo: a real server, real processes, real signals", "bold")
+        async with Stage(shelter, lambda line: self._narrate(line)) as stage:
+            if url is None:
+                own, url = await server.start_server(stage)
+                view.note(f"Its own Valkey (process {own.pid}) is at {url}; it ends with the demo.")
+            else:
+                view.note(f"The server is {without_password(url)}; what the demo leaves there expires within a minute.")
+            await probe(url)
+            elected, handed, taken = await self._elections(stage, url)
+            plain, fenced = await self._pauses(stage, url)
+        self._summary(elected, handed, taken, plain, fenced, time.monotonic() - began)
+        return 1 if self._not_shown else 0
+
+    async def _elections(
+        self, stage: Stage, url: str
+    ) -> tuple[Election | None, HandOver | None, TakeOver | None]:
+        view, story = self._view, ElectionStory(stage, self._view, url)
+        self._narrate = story.narrate
+        handed: HandOver | None = None
+        taken: TakeOver | None = None
+
+        view.headline("1", f"Three processes stand for one election (ttl {TTL:g} s)")
+        view.note("Each runs: await Elector(redis, name, ttl=3).run(work)")
+        elected = await self._step("1", story.elect, lambda _: "one of three leads, and only that one works")
+
+        if elected is not None:
+            view.headline("2", "SIGTERM to the leader, as in a rolling deploy")
+            view.note("Elector.run is cancelled: stop the work, wait for it, then release.")
+            handed = await self._step("2", story.hand_over, lambda facts: f"hand-over in {ms(facts.took)}")
+
+        if handed is not None:
+            view.headline("3", "kill -9 to the next leader")
+            view.note("Nobody is left to release anything: the claim has to run out.")
+            taken = await self._step(
+                "3",
+                story.take_over,
+                lambda facts: f"take-over in {ms(facts.took)}; {ms(facts.left)} were left of the ttl",
+            )
+        await story.close()
+        return elected, handed, taken
+
+    async def _pauses(self, stage: Stage, url: str) -> tuple[Pause | None, Pause | None]:
+        view, story = self._view, PauseStory(stage, self._view, url)
+        self._narrate = story.narrate
+        view.headline("4", f"A pause in the wrong place (ttl {SHORT_TTL * 1000:.0f} ms, pause {PAUSE * 1000:.0f} ms)")
+        view.note(
+            "Pod A sets qty = 120 under a FencedLock. It is stopped after its check and before its write,",
+            "as by a garbage collection or a moved VM. Meanwhile pod B gets the lock and sets qty = 95.",
+        )
+        view.headline("4a", "without a fence")
+        view.note(stock.PLAIN)
+        plain = await self._step(
+            "4a",
+            lambda: story.play(fenced=False),
+            lambda facts: f"qty = {facts.quantity}: the stale write stands. Neither renewal nor check() could help.",
+        )
+        view.headline("4b", "with a fence")
+        view.note(stock.FENCED)
+        fenced = await self._step(
+            "4b",
+            lambda: story.play(fenced=True),
+            lambda facts: f"qty = {facts.quantity}: the stale write was refused, by the place that it went to.",
+        )
+        return plain, fenced
+
+    async def _step(self, number: str, play: Callable[[], Awaitable[F]], shown: Callable[[F], str]) -> F | None:
+        """Play one step and judge it; None if it did not come to its end."""
+        try:
+            facts = await play()
+        except NotShown as error:
+            lacking, result = [str(error)], None
+        else:
+            lacking, result = missing(facts), facts
+        if result is not None and not lacking:
+            self._view.good(shown(result))
+        self._view.bad(lacking)
+        self._not_shown += [f"step {number}: {text}" for text in lacking]
+        return result
+
+    def _summary(
+        self,
+        elected: Election | None,
+        handed: HandOver | None,
+        taken: TakeOver | None,
+        plain: Pause | None,
+        fenced: Pause | None,
+        lasted: float,
+    ) -> None:
+        view = self._view
+        view.headline("5", f"Summary, after {lasted:.1f} s")
+        rows = []
+        if elected is not None:
+            rows.append(("first election", ms(elected.took), "from the start of three candidates"))
+        if handed is not None:
+            rows.append(("hand-over", ms(handed.took), "from SIGTERM to the next leader"))
+        if taken is not None:
+            left = f"from kill -9 to the next leader; {ms(taken.left)} were left of the ttl"
+            rows.append(("take-over", ms(taken.took), left))
+        for title, pause in (("pause, without a fence", plain), ("pause, with a fence", fenced)):
+            if pause is not None:
+                stood = f"A stood still for {pause.paused * 1000:.0f} ms; its write changed {pause.rows[1]} row(s)"
+                rows.append((title, f"qty = {pause.quantity}", stood))
+        view.pairs(rows)
+        view.say()
+        if self._not_shown:
+            view.say("Not everything was shown:", "bold red")
+            view.bad(self._not_shown)
+            return
+        view.say("How to go on", "bold")
+        view.pairs(
+            [
+                ("a leader in your code", "", "async with Elector(redis, 'scheduler').running(work): ..."),
+                ("a lock with a fence", "", "async with FencedLock(redis, 'stock', wait=5) as term: ... term.token ..."),
+                ("what you just saw", "", where(worker)),
+                ("", "", where(pod)),
+                ("on your own server", "", "aioelect demo --redis redis://localhost"),
+            ]
+        )
+
+
+async def probe(url: str) -> None:
+    """See that the server can be used, before three processes find out that it can't."""
+    try:
+        redis = Redis.from_url(url)
+    except ValueError as error:
+        raise Unable(f"--redis: {error}") from None
+    try:
+        term = await aioelect.Lease(redis, f"demo-{token_hex(4)}", ttl=5.0, fence_retention=5.0).try_acquire()
+        if term is not None:
+            await term.release()
+    except aioelect.StoreError as error:
+        raise Unable(f"The server can't be used: {error}") from None
+    finally:
+        await aioelect.aclose(redis)
+        await redis.aclose()
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=host, query="").geturl()
+
+
+def where(module: object) -> str:
+    """Where the code is."""
+    return str(Path(str(getattr(module, "__file__", ""))))
