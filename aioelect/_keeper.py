@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from aioelect import _clock
 from aioelect._background import outlast, spawn
@@ -35,10 +36,17 @@ from aioelect._ticker import ticker
 __all__ = ["Keeper", "undo"]
 
 
-async def give_up(
-    store: Store, claim: Claim, error: StoreError | None = None
-) -> tuple[ReleaseOutcome, int, StoreError | None]:
-    """Release by compare-and-delete, tried for 2 s at most: what became of it, how many were told, what was in the way.
+class Parting(NamedTuple):
+    """What became of a claim that was given up."""
+
+    outcome: ReleaseOutcome
+    told: int = 0  # how many others heard of it
+    error: StoreError | None = None  # what was in the way
+    taken_by: Holder | None = None
+
+
+async def give_up(store: Store, claim: Claim, error: StoreError | None = None) -> Parting:
+    """Release by compare-and-delete, tried for 2 s at most.
 
     `error` is what an earlier attempt ended with: its request may have been carried out since.
     """
@@ -52,13 +60,14 @@ async def give_up(
             await asyncio.sleep(min(left, 0.02 + 0.03 * random.random()))
             continue
         except Exception as exc:
-            return ReleaseOutcome.UNKNOWN, 0, _as_store_error(exc)
+            return Parting(ReleaseOutcome.UNKNOWN, error=_as_store_error(exc))
         match answer:
             case Released(told=told):
-                return ReleaseOutcome.RELEASED, told, None
-            case Refused():
-                return (ReleaseOutcome.UNCONFIRMED if error else ReleaseOutcome.ALREADY_LOST), 0, error
-    return ReleaseOutcome.UNKNOWN, 0, error
+                return Parting(ReleaseOutcome.RELEASED, told)
+            case Refused(holder=holder):
+                outcome = ReleaseOutcome.UNCONFIRMED if error else ReleaseOutcome.ALREADY_LOST
+                return Parting(outcome, error=error, taken_by=holder)
+    return Parting(ReleaseOutcome.UNKNOWN, error=error)
 
 
 async def undo(store: Store, claim: Claim, patience: float) -> None:
@@ -292,7 +301,7 @@ class Keeper:
             self._overrun_timer.cancel()
         if isinstance(self.state, hold.Releasing) and self.outcome in (None, ReleaseOutcome.UNKNOWN):
             attempt = give_up(self._store, self._claim, self.release_error)
-            self.outcome, self.told, self.release_error = await attempt
+            self.outcome, self.told, self.release_error, self.taken_by = await attempt
         if self.end_reason is None:
             self.end_reason = self.state.reason if isinstance(self.state, hold.Ended) else EndReason.RELEASED
             self._observers(TermOver(self.info, self.end_reason, self.outcome))
