@@ -136,7 +136,7 @@ async def test_p2_a_clock_that_jumped_while_the_loops_time_stood_still_ends_the_
     with pytest.raises(LeaseExpired):
         async with peer.lock("suspended", ttl=15) as term:
             await asyncio.sleep(0.1)
-            assert term.is_leader
+            assert term.remaining() > 14
             jump[0] = 60.0
             woken = time.monotonic()
             assert not term.is_leader
@@ -178,10 +178,9 @@ async def test_p2_a_process_that_was_stopped_for_3_ttl_finds_its_successor_and_w
     server: Server,
 ) -> None:
     ttl = 1.0
-    with candidate(server, "role", ttl=ttl) as paused, candidate(server, "role", ttl=ttl) as other:
-        await until(lambda: reigns([paused, other]))
-        if paused.find(event="leads") is None:
-            paused, other = other, paused
+    with candidate(server, "role", ttl=ttl) as one, candidate(server, "role", ttl=ttl) as two:
+        await until(lambda: reigns([one, two]))
+        paused, other = (one, two) if one.find(event="leads") else (two, one)
         await paused.expect(event="works")
         await other.expect(event="stands")
         paused.pause()

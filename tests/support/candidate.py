@@ -7,6 +7,7 @@ processes of the machine, read before the claim is looked at: a process that is 
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -105,6 +106,6 @@ def reigns(children: Iterable[Child]) -> list[Reign]:
 def assert_one_at_a_time(children: Iterable[Child]) -> list[Reign]:
     """No two terms overlap, and tokens rise with time."""
     all_reigns = reigns(children)
-    for earlier, later in zip(all_reigns, all_reigns[1:], strict=False):
+    for earlier, later in itertools.pairwise(all_reigns):
         assert earlier.last < later.began, f"{earlier} and {later} overlap"
     return all_reigns
