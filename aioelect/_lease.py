@@ -12,6 +12,8 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
+import anyio
+
 from aioelect._background import settled
 from aioelect._core.names import check_identity, check_name, check_prefix
 from aioelect._core.timing import RELEASE_LIMIT, Duration, Timing
@@ -78,6 +80,7 @@ class Session:
         on_holder: Callable[[Holder | None], None] | None = None,
     ) -> Keeper:
         """Win the name; whatever may be left behind of a failed or cancelled acquisition is undone."""
+        anyio.CancelScope()  # the first one loads anyio's backend, which takes 50 ms: not with the claim in hand
         timing = self.timing if kept else self.timing.unattended()
         request = Request(self.name, self.identity, timing, wait, candidate, served)
         waiter = Waiter(self.store, request, self.observers, on_holder)
