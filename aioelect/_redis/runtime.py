@@ -40,7 +40,6 @@ class Runtime:
         """Close everything."""
         await asyncio.gather(self.route.aclose(), self.notices.aclose())
 
-
     def abandon(self) -> None:
         """Let go of everything without a sound: the loop will never run again."""
         self.route.abandon()

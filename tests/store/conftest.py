@@ -11,10 +11,11 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from support import servers
 
+from aioelect._redis import store as store_module
 from aioelect._redis.store import open_store
-from aioelect._store import Claim, Store
+from aioelect._store import Claim, Granted, Store
+from support import servers
 
 MakeStore = Callable[[], Store]
 
@@ -56,23 +57,41 @@ async def make_store(request: pytest.FixtureRequest) -> AsyncIterator[MakeStore]
         await store.aclose()
 
 
+@pytest.fixture(autouse=True)
+def floors(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Begin each test as a process that has seen no token; call it to begin anew."""
+
+    def forget() -> None:
+        monkeypatch.setattr(store_module, "_floors", store_module._Floors(100))
+
+    forget()
+    return forget
+
+
 @pytest.fixture
 def store(make_store: MakeStore) -> Store:
-    """A store."""
+    """Make a store."""
     return make_store()
 
 
 @pytest.fixture
 def other(store: Store, make_store: MakeStore) -> Store:
-    """Another participant's store."""
+    """Make another participant's store."""
     return make_store()
 
 
 def a_claim(name: str = "name", *, identity: str = "someone", ttl: float = 10.0, retention: float = 3600.0) -> Claim:
-    """A new acquisition's claim."""
+    """Make a new acquisition's claim."""
     return Claim(name, secrets.token_hex(16), identity, ttl, retention)
 
 
 def again(claim: Claim, **changes: object) -> Claim:
-    """The same claim with something else about it."""
+    """Copy a claim with something else about it."""
     return dataclasses.replace(claim, **changes)  # type: ignore[arg-type]
+
+
+async def granted(store: Store, claim: Claim) -> int:
+    """Acquire and return the token."""
+    answer = await store.acquire(claim, limit=5.0)
+    assert isinstance(answer, Granted), answer
+    return answer.token

@@ -5,20 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from store.conftest import MakeStore, a_claim, again
-from support.wait import until
 
 from aioelect._errors import StoreUnavailable
 from aioelect._store import Contended, Granted, NoticeKind, Refused, Released, Renewed, Store
+from store.conftest import MakeStore, a_claim, again, granted
+from support.wait import until
 
 LIMIT = 5.0
-
-
-async def granted(store: Store, claim: object) -> int:
-    """Acquire and return the token."""
-    answer = await store.acquire(claim, limit=LIMIT)  # type: ignore[arg-type]
-    assert isinstance(answer, Granted), answer
-    return answer.token
 
 
 # -- acquire ------------------------------------------------------------------------------------------------------------
