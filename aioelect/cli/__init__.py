@@ -15,7 +15,7 @@ _NEEDED = ("click", "rich")
 def main() -> None:
     """Run the command line; the entry point of the console script."""
     try:
-        from aioelect.cli.commands import cli
+        from aioelect.cli.commands import cli  # noqa: PLC0415  # see above
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _NEEDED:

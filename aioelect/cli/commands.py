@@ -24,11 +24,11 @@ def demo(url: str | None) -> None:
     Real processes and real signals, in about 15 seconds. Starts a server of its own unless --redis is given. The exit
     code is 0 only if each step showed what it must.
     """
-    from rich.console import Console
+    from rich.console import Console  # noqa: PLC0415
 
-    from aioelect.cli.demo.shelter import Shelter
-    from aioelect.cli.demo.story import Unable, perform
-    from aioelect.cli.demo.view import View
+    from aioelect.cli.demo.shelter import Shelter  # noqa: PLC0415
+    from aioelect.cli.demo.story import Unable, perform  # noqa: PLC0415
+    from aioelect.cli.demo.view import View  # noqa: PLC0415
 
     view = View(Console(highlight=False))
     try:

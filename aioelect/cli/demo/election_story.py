@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import time
 from secrets import token_hex
@@ -75,11 +74,11 @@ class ElectionStory:
         )
 
     async def take_over(self) -> TakeOver:
-        """kill -9 to the leader."""
+        """SIGKILL to the leader."""
         stage, view, old = self._stage, self._view, self._leading
         with view.moving():
             left, sent = await self._strike(signal.SIGKILL)
-            view.event(sent, "", f"its claim is good for another {left:.2f} s; nobody may lead before")
+            view.event(sent, "", f"its claim is good for another {left:.2f} s, and nobody may lead before")
             new = self._leading = await stage.hear("elected", self._others(old.who), since=sent, limit=TTL + 15)
             await self._watch(new)
         view.table()
@@ -108,8 +107,10 @@ class ElectionStory:
                 view.row(who, Row(actor.pid, "LEADS", line["token"], line.at + line["left"]))
             case "status":
                 view.row(who, Row(actor.pid))
+            case "ended" if line["code"] == 0:
+                view.row(who, Row(actor.pid, "ended"))
             case "ended":
-                view.row(who, Row(actor.pid, "ended" if line["code"] == 0 else f"killed ({-line['code']})"))
+                view.killed(who)
 
     async def _strike(self, number: signal.Signals) -> tuple[float, float]:
         """Send the leader a signal, right after it said how much time it has left: that, at the signal, and when."""
@@ -124,7 +125,6 @@ class ElectionStory:
         """See a leader work for a while."""
         await self._stage.hear("work", [leading.who], since=leading.at, job=JOBS)
         await self._stage.hear("status", [leading.who], since=leading.at, leads=True)
-        await asyncio.sleep(0)
 
     def _others(self, who: str) -> list[str]:
         return [name for name in self._actors if name != who]

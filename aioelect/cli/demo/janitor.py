@@ -1,9 +1,9 @@
 """A process that outlives the demo by some milliseconds, and takes everything away that it left.
 
 It leads the process group that the demo's children join, makes the demo's folder, writes its path to stdout, and reads
-stdin. The other end of that pipe is held by the demo alone, so its end arrives when the demo ends: by itself, by Ctrl-C,
-by a closed terminal, by kill -9. Then the group is killed (stopped members, too) and the folder removed. Run as a
-script, with the standard library only: it is up before anything can go wrong.
+stdin. The other end of that pipe is held by the demo alone, so it is closed when the demo ends: by itself, by Ctrl-C,
+with its terminal, by kill -9. Then the group is killed (stopped members, too) and the folder removed. This is a script
+that needs the standard library only: it is up before anything can go wrong.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ class PodSettings:
 
 def emit(event: str, **fields: object) -> None:
     """Say what happened, and when: `time.monotonic()` is one clock for all processes of a machine."""
-    print(json.dumps({"event": event, "at": time.monotonic(), **fields}), flush=True)
+    sys.stdout.write(json.dumps({"event": event, "at": time.monotonic(), **fields}) + "\n")
+    sys.stdout.flush()
 
 
 def receive(kind: type[T]) -> T:

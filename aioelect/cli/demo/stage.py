@@ -61,8 +61,8 @@ class Actor:
         self._write("")
 
     def _write(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line.encode() + b"\n")
+        if self._process.stdin is not None:
+            self._process.stdin.write(line.encode() + b"\n")
 
     def send(self, number: signal.Signals) -> float:
         """Send a signal; returns the time just before."""
@@ -115,8 +115,8 @@ class Stage:
                 process_group=self._group,
             )
         self._processes.append(process)
-        if talks:
-            self._readers.append(asyncio.create_task(self._read(who, process)))
+        if process.stdout is not None:
+            self._readers.append(asyncio.create_task(self._read(who, process, process.stdout)))
         return Actor(who, process)
 
     async def enter(self, who: str, module: str) -> Actor:
@@ -146,9 +146,9 @@ class Stage:
 
     def _find(self, event: str, who: Collection[str], since: float, fields: Mapping[str, object]) -> Line | None:
         for line in self.lines:
-            if line.event == event and line.who in who and line.at >= since:
-                if all(line.fields.get(key) == value for key, value in fields.items()):
-                    return line
+            wanted = line.event == event and line.who in who and line.at >= since
+            if wanted and all(line.fields.get(key) == value for key, value in fields.items()):
+                return line
         return None
 
     def _title(self, who: Collection[str]) -> str:
@@ -160,9 +160,8 @@ class Stage:
         last = [text.splitlines()[-1] for text in texts if text]
         return f" ({'; '.join(last)})" if last else ""
 
-    async def _read(self, who: str, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        async for raw in process.stdout:
+    async def _read(self, who: str, process: asyncio.subprocess.Process, stdout: asyncio.StreamReader) -> None:
+        async for raw in stdout:
             fields = json.loads(raw)
             await self._record(Line(who, fields.pop("event"), fields.pop("at"), fields))
         code = await process.wait()

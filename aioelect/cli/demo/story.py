@@ -37,14 +37,14 @@ class Story:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._narrate: Callable[[Line], None] = lambda line: None
+        self._teller: ElectionStory | PauseStory | None = None
         self._not_shown: list[str] = []
 
     async def tell(self, shelter: Shelter, url: str | None) -> int:
         """All steps."""
         began, view = time.monotonic(), self._view
         view.say("aioelect demo: a real server, real processes, real signals", "bold")
-        async with Stage(shelter, lambda line: self._narrate(line)) as stage:
+        async with Stage(shelter, self._hear) as stage:
             if url is None:
                 own, url = await server.start_server(stage)
                 view.note(f"Its own Valkey (process {own.pid}) is at {url}; it ends with the demo.")
@@ -56,11 +56,13 @@ class Story:
         self._summary(elected, handed, taken, plain, fenced, time.monotonic() - began)
         return 1 if self._not_shown else 0
 
-    async def _elections(
-        self, stage: Stage, url: str
-    ) -> tuple[Election | None, HandOver | None, TakeOver | None]:
+    def _hear(self, line: Line) -> None:
+        if self._teller is not None:
+            self._teller.narrate(line)
+
+    async def _elections(self, stage: Stage, url: str) -> tuple[Election | None, HandOver | None, TakeOver | None]:
         view, story = self._view, ElectionStory(stage, self._view, url)
-        self._narrate = story.narrate
+        self._teller = story
         handed: HandOver | None = None
         taken: TakeOver | None = None
 
@@ -81,12 +83,13 @@ class Story:
                 story.take_over,
                 lambda facts: f"take-over in {ms(facts.took)}; {ms(facts.left)} were left of the ttl",
             )
+        self._teller = None
         await story.close()
         return elected, handed, taken
 
     async def _pauses(self, stage: Stage, url: str) -> tuple[Pause | None, Pause | None]:
         view, story = self._view, PauseStory(stage, self._view, url)
-        self._narrate = story.narrate
+        self._teller = story
         view.headline("4", f"A pause in the wrong place (ttl {SHORT_TTL * 1000:.0f} ms, pause {PAUSE * 1000:.0f} ms)")
         view.note(
             "Pod A sets qty = 120 under a FencedLock. It is stopped after its check and before its write,",
@@ -143,7 +146,8 @@ class Story:
             rows.append(("take-over", ms(taken.took), left))
         for title, pause in (("pause, without a fence", plain), ("pause, with a fence", fenced)):
             if pause is not None:
-                stood = f"A stood still for {pause.paused * 1000:.0f} ms; its write changed {pause.rows[1]} row(s)"
+                refused = "was refused" if pause.rows[1] == 0 else "went through"
+                stood = f"A stood still for {pause.paused * 1000:.0f} ms, then its write {refused}"
                 rows.append((title, f"qty = {pause.quantity}", stood))
         view.pairs(rows)
         view.say()
@@ -155,9 +159,9 @@ class Story:
         view.pairs(
             [
                 ("a leader in your code", "", "async with Elector(redis, 'scheduler').running(work): ..."),
-                ("a lock with a fence", "", "async with FencedLock(redis, 'stock', wait=5) as term: ... term.token ..."),
-                ("what you just saw", "", where(worker)),
-                ("", "", where(pod)),
+                ("a lock with a fence", "", "async with FencedLock(redis, 'stock').. as term: write(..., term.token)"),
+                ("the leader you just saw", "", where(worker)),
+                ("the pods you just saw", "", where(pod)),
                 ("on your own server", "", "aioelect demo --redis redis://localhost"),
             ]
         )

@@ -7,17 +7,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rich import box
 from rich.console import Console
 from rich.live import Live
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 __all__ = ["Row", "View"]
 
 _COLOURS = {"A": "cyan", "B": "magenta", "C": "yellow"}
-_REFRESH = 0.1
+_REFRESH = 0.1  # seconds between two looks of the moving table
 
 
 @dataclass
@@ -26,8 +23,13 @@ class Row:
 
     pid: int
     role: str = "stands"
-    token: int | None = None
-    valid_until: float | None = None
+    token: int | None = None  # of the leader
+    valid_until: float = 0.0  # until then nobody else may lead
+
+    @property
+    def left(self) -> float:
+        """Seconds until then."""
+        return max(0.0, self.valid_until - time.monotonic())
 
 
 class View:
@@ -72,7 +74,7 @@ class View:
 
     def signal(self, at: float, text: str) -> None:
         """Something was done by the demo itself."""
-        self.event(at, "", f"{text}", "bold red")
+        self.event(at, "", text, "bold red")
 
     def good(self, text: str) -> None:
         """The step showed this."""
@@ -99,6 +101,10 @@ class View:
             self._refreshed = time.monotonic()
             self._live.refresh()
 
+    def killed(self, who: str) -> None:
+        """It can do nothing any more, and its claim lasts nevertheless."""
+        self.row(who, Row(self._rows[who].pid, "killed", None, self._rows[who].valid_until))
+
     def table(self) -> None:
         """Who leads, with which token, for how long at least."""
         self._console.print(self._table())
@@ -109,32 +115,29 @@ class View:
         if not self._moves:
             yield
             return
-        with Live(
+        live = Live(
             get_renderable=self._table,
             console=self._console,
             transient=True,
             auto_refresh=False,
             redirect_stdout=False,
             redirect_stderr=False,
-        ) as self._live:
+        )
+        with live:
+            self._live = live
             try:
                 yield
             finally:
                 self._live = None
 
-    def _table(self) -> Padding:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        for heading in ("process", "pid", "role", "token", "time left"):
-            table.add_column(heading, justify="right" if heading in ("pid", "time left") else "left", no_wrap=True)
+    def _table(self) -> Text:
+        text = Text("\n", no_wrap=True, overflow="crop")
+        text.append(f"   {'process':<9}{'pid':>8}  {'role':<8}{'token':<18}{'time left':>10}\n", "underline dim")
         for who, row in sorted(self._rows.items()):
             leads = row.token is not None
-            left = "" if row.valid_until is None else f"{max(0.0, row.valid_until - time.monotonic()):.2f} s"
-            table.add_row(
-                Text(who, _COLOURS.get(who, "")),
-                str(row.pid),
-                row.role,
-                str(row.token) if leads else "",
-                left,
-                style="bold green" if leads else "" if row.role == "stands" else "dim",
-            )
-        return Padding(table, (0, 0, 0, 3))
+            style = "bold green" if leads else "" if row.role == "stands" else "dim"
+            token = str(row.token) if leads else ""
+            left = f"{row.left:.2f} s" if row.left else ""
+            text.append(f"   {who:<9}", _COLOURS.get(who, ""))
+            text.append(f"{row.pid:>8}  {row.role:<8}{token:<18}{left:>10}".rstrip() + "\n", style)
+        return text

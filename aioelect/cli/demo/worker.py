@@ -1,7 +1,7 @@
 """One of the copies of a service, of which one leads: `python -m aioelect.cli.demo.worker`, settings by stdin.
 
-As a real service would: one `Elector.run` for its whole life, and SIGTERM cancels it. That stops the work, waits for it,
-and releases the claim, so that another copy leads a round trip later.
+As a real service would: one `Elector.run` for its whole life, and SIGTERM cancels it. That stops the work, waits for
+it, and releases the claim, so that another copy leads a round trip later.
 """
 
 from __future__ import annotations
