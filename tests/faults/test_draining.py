@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Worked:
 
     term: Term
     began: float
-    ended: float | None = None
+    ended: float = math.inf
 
 
 class Working:
@@ -77,7 +78,6 @@ async def test_p7_a_successor_elsewhere_begins_after_the_clean_up_of_one_that_re
     assert not stretch.term.is_leader
     assert stretch.term.is_valid
     successor = await works[1].begun()
-    assert stretch.ended is not None
     assert stretch.ended <= successor.began
     assert stretch.term.token < successor.term.token
     await stopped(first, second)
@@ -99,7 +99,6 @@ async def test_p13_a_successor_in_the_same_process_begins_after_the_clean_up_how
     else:
         stretch.term.resign()
     successor = await works[1].begun()
-    assert stretch.ended is not None
     assert stretch.ended <= successor.began
     await stopped(first, second)
 
@@ -125,13 +124,12 @@ async def test_p7_past_the_drain_limit_nothing_is_released_and_the_process_stand
     successor = await elsewhere.begun()  # by the ttl
     assert successor.began < resigned + cleanup, "the claim outlived the drain limit by more than a ttl"
     assert not stretch.term.is_valid
-    assert stretch.ended is None
+    assert stretch.ended == math.inf
     assert not beside.stretches
     await stopped(remote)  # now the name is free, and still this process stands back
 
-    beside_stretch = await beside.begun()
-    assert stretch.ended is not None
-    assert stretch.ended <= beside_stretch.began
+    at_last = await beside.begun()
+    assert stretch.ended <= at_last.began
     assert sum(map(releasing, old.proxy.commands)) == sent
     over = old.journal.of(TermOver)[0]
     assert over.outcome is None
