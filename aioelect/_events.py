@@ -116,6 +116,7 @@ class TermOver:
     term: TermInfo
     reason: EndReason
     outcome: ReleaseOutcome | None  # None: nothing was released
+    cause: str | None  # what was in the way of the release
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +248,9 @@ def log(fact: Fact) -> None:
         case TermOver(term=term, outcome=ReleaseOutcome.UNKNOWN):
             _say(
                 logging.WARNING,
-                "%s: no answer to the release by %s, token %d (term %s); the claim ends with its ttl",
+                "%s: the release by %s, token %d (term %s), was not confirmed; the claim ends with its ttl: %s",
                 term,
+                fact.cause,
             )
         case TermOver(term=term):
             _say(logging.INFO, "%s: %s is done, token %d (term %s)", term)

@@ -304,7 +304,8 @@ class Keeper:
             self.outcome, self.told, self.release_error, self.taken_by = await attempt
         if self.end_reason is None:
             self.end_reason = self.state.reason if isinstance(self.state, hold.Ended) else EndReason.RELEASED
-            self._observers(TermOver(self.info, self.end_reason, self.outcome))
+            cause = None if self.release_error is None else str(self.release_error)
+            self._observers(TermOver(self.info, self.end_reason, self.outcome, cause))
             if self._when_over is not None:
                 self._when_over(self)
         return self.outcome or ReleaseOutcome.ALREADY_LOST
