@@ -144,8 +144,8 @@ class Waiter:
                     raise self._failure()
                 if watch is None and waits and isinstance(self._last, Holder):
                     watch = self._store.watch(self._request.name)
-                    if await watch.ready(min(step.delay, self._request.timing.response_limit)):
-                        continue  # a release before the confirmation went unheard: look again
+                    await watch.ready(min(step.delay, self._request.timing.response_limit))
+                    continue  # a release so far went unheard; and how long to sleep depends on the confirmation
                 await self._sleep(watch, step.delay)
         finally:
             if watch is not None:
