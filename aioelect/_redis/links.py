@@ -28,6 +28,7 @@ class Links:
         self._loop = asyncio.get_running_loop()
         self._links: list[Link] = []  # oldest first; closed ones leave
         self._waiters: set[asyncio.Future[None]] = set()
+        self._works = False  # once it has answered, a spare is worth while
         self._next_spare = 0.0
         self._closed = False
 
@@ -75,24 +76,30 @@ class Links:
 
     def _keep_spare(self) -> None:
         good = [link for link in self._links if link.state in (State.OPEN, State.CONNECTING)]
-        if len(good) == 1 and good[0].answered and self._loop.time() >= self._next_spare:
-            self._next_spare = self._loop.time() + _SPARE_PAUSE
+        if len(good) == 1 and self._works and self._loop.time() >= self._next_spare:
             self._dial()
 
     def _on_change(self, link: Link) -> None:
         if link.state is State.CLOSED:
-            self._links.remove(link)
-            trouble = link.trouble
-            if trouble is not None and trouble.reason == "readonly":
-                self.drop(b"")
-            if trouble is None:
-                self._wake(None)  # retired: look for another
-            elif trouble.rejected or not any(other.state is State.CONNECTING for other in self._links):
-                self._wake(trouble)
-        elif link.state is State.OPEN:
+            self._on_closed(link, link.trouble)
+            return
+        self._works = self._works or link.answered
+        if link.state is State.OPEN:
             self._wake(None)
             if not self._closed:
                 self._keep_spare()
+
+    def _on_closed(self, link: Link, trouble: Trouble | None) -> None:
+        self._links.remove(link)
+        if trouble is None:
+            self._wake(None)  # retired: look for another
+            return
+        if trouble.reason == "readonly":
+            self.drop(b"")
+        if not link.answered:
+            self._next_spare = self._loop.time() + _SPARE_PAUSE
+        if trouble.rejected or not any(other.state is State.CONNECTING for other in self._links):
+            self._wake(trouble)
 
     def _wake(self, trouble: Trouble | None) -> None:
         for waiter in self._waiters:
