@@ -99,8 +99,10 @@ class World:
         await turns(5)
         left_over = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left_over, f"tasks were left: {left_over}"
-        await asyncio.sleep(0.2)  # a line remembers others that wait for 0.1 s
-        assert not _lines.get(loop), "a place in a line was left"
+        for line in _lines.get(loop, {}).values():
+            assert not (line._queue or line._contending or line._holders or line._listeners), (
+                "a place in a line was left"
+            )
         assert not self.server.watches
 
 
