@@ -16,6 +16,8 @@ def main() -> None:
     """Run the command line; the entry point of the console script."""
     try:
         from aioelect.cli.commands import cli  # noqa: PLC0415  # see above
+
+        cli(prog_name="aioelect")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _NEEDED:
@@ -24,4 +26,3 @@ def main() -> None:
             f"The command line needs {missing}, which is not part of the core install.\n"
             "Install it with:  pip install 'aioelect[demo]'   (or aioelect[cli] without the demo's own server)"
         )
-    cli(prog_name="aioelect")

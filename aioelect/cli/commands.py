@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import click
@@ -24,6 +25,8 @@ def demo(url: str | None) -> None:
     Real processes and real signals, in about 15 seconds. Starts a server of its own unless --redis is given. The exit
     code is 0 only if each step showed what it must.
     """
+    if not hasattr(signal, "SIGSTOP"):
+        raise click.ClickException("The demo stops and continues processes by signals: it needs Linux or macOS.")
     from rich.console import Console  # noqa: PLC0415
 
     from aioelect.cli.demo.shelter import Shelter  # noqa: PLC0415

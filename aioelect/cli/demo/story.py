@@ -54,6 +54,11 @@ class Story:
             elected, handed, taken = await self._elections(stage, url)
             plain, fenced = await self._pauses(stage, url)
         self._summary(elected, handed, taken, plain, fenced, time.monotonic() - began)
+        return self.exit_code
+
+    @property
+    def exit_code(self) -> int:
+        """0 only if everything was shown so far."""
         return 1 if self._not_shown else 0
 
     def _hear(self, line: Line) -> None:
@@ -68,23 +73,26 @@ class Story:
 
         view.headline("1", f"Three processes stand for one election (ttl {TTL:g} s)")
         view.note("Each runs: await Elector(redis, name, ttl=3).run(work)")
-        elected = await self._step("1", story.elect, lambda _: "one of three leads, and only that one works")
+        elected = await self.step("1", story.elect, lambda _: "one of three leads, and only that one works")
 
         if elected is not None:
             view.headline("2", "SIGTERM to the leader, as in a rolling deploy")
             view.note("Elector.run is cancelled: stop the work, wait for it, then release.")
-            handed = await self._step("2", story.hand_over, lambda facts: f"hand-over in {ms(facts.took)}")
+            handed = await self.step("2", story.hand_over, lambda facts: f"hand-over in {ms(facts.took)}")
 
         if handed is not None:
             view.headline("3", "kill -9 to the next leader")
             view.note("Nobody is left to release anything: the claim has to run out.")
-            taken = await self._step(
+            taken = await self.step(
                 "3",
                 story.take_over,
                 lambda facts: f"take-over in {ms(facts.took)}; {ms(facts.left)} were left of the ttl",
             )
         self._teller = None
-        await story.close()
+        try:
+            await story.close()
+        except NotShown as error:
+            self._miss("1-3", [str(error)])
         return elected, handed, taken
 
     async def _pauses(self, stage: Stage, url: str) -> tuple[Pause | None, Pause | None]:
@@ -94,36 +102,41 @@ class Story:
         view.note(
             "Pod A sets qty = 120 under a FencedLock. It is stopped after its check and before its write,",
             "as by a garbage collection or a moved VM. Meanwhile pod B gets the lock and sets qty = 95.",
+            "The figure lies in a SQLite file.",
         )
         view.headline("4a", "without a fence")
         view.note(stock.PLAIN)
-        plain = await self._step(
+        plain = await self.step(
             "4a",
             lambda: story.play(fenced=False),
             lambda facts: f"qty = {facts.quantity}: the stale write stands. Neither renewal nor check() could help.",
         )
         view.headline("4b", "with a fence")
         view.note(stock.FENCED)
-        fenced = await self._step(
+        fenced = await self.step(
             "4b",
             lambda: story.play(fenced=True),
             lambda facts: f"qty = {facts.quantity}: the stale write was refused, by the place that it went to.",
         )
         return plain, fenced
 
-    async def _step(self, number: str, play: Callable[[], Awaitable[F]], shown: Callable[[F], str]) -> F | None:
+    async def step(self, number: str, play: Callable[[], Awaitable[F]], shown: Callable[[F], str]) -> F | None:
         """Play one step and judge it; None if it did not come to its end."""
         try:
             facts = await play()
         except NotShown as error:
-            lacking, result = [str(error)], None
+            self._miss(number, [str(error)])
+            return None
+        lacking = missing(facts)
+        if lacking:
+            self._miss(number, lacking)
         else:
-            lacking, result = missing(facts), facts
-        if result is not None and not lacking:
-            self._view.good(shown(result))
-        self._view.bad(lacking)
-        self._not_shown += [f"step {number}: {text}" for text in lacking]
-        return result
+            self._view.good(shown(facts))
+        return facts
+
+    def _miss(self, number: str, texts: list[str]) -> None:
+        self._view.bad(texts)
+        self._not_shown += [f"step {number}: {text}" for text in texts]
 
     def _summary(
         self,
