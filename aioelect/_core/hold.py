@@ -4,10 +4,11 @@ Rules of this file:
 
 1. Everything about transitions lives here, in one pure function; nothing in here waits, reads a clock or talks.
 2. Every input carries the instant `now` at which it is looked at. Time passes first: an answer that is looked at after
-   the renew deadline finds the claim already ended. So a late renewal revives nothing.
+   the renew deadline finds the claim already ended. So a late renewal revives nothing; a late refusal still counts,
+   and takes from an ended claim what could be proved up to `deadline`.
 3. Every input is accepted in every state. What makes no sense any more is ignored, and that is in the table.
-4. Only `Granted` and `Renewed` move the deadline, only forward, and they count from the instant before the request was
-   written, never from the reply.
+4. Only `Granted` sets the deadline and only `Renewed` moves it, only forward, and both count from the instant before
+   the request was written, never from the reply.
 
 Theory: a claim is provably ours from the send of the last confirmed request until `deadline` (ttl less drift). The work
 is stopped earlier, at `stop_at` (the renew deadline). In between, renewals are due at `renew_at`. A failed renewal makes
@@ -213,16 +214,20 @@ def step(state: State, event: Input, timing: Timing) -> _Step:
     """The next state and what has to be done; the one function that decides about a claim."""
     if isinstance(state, Idle):
         return _grant(event, timing) if isinstance(event, Granted) else (state, ())
-    if isinstance(state, Releasing | Ended):
+    if isinstance(state, Releasing):
         return state, ()
+    if isinstance(state, Ended):
+        return (replace(state, deadline=float("-inf")) if isinstance(event, Refused) else state), ()
     if isinstance(event, WorkOver):
         # Also past the deadline: the release is tried once, and its answer tells whether the claim was ours throughout.
         return Releasing(state.token), (Action.RELEASE,)
-    ended = _time_is_up(state, event.now)
-    if ended is not None:
-        return ended
+    if (up := _time_is_up(state, event.now)) is not None:
+        ended, actions = up
+        return step(ended, event, timing)[0], actions
     match event:
-        case Granted() | Renewed():  # a repeated grant says no more than a renewal
+        case Granted():  # a claim is granted once
+            return state, ()
+        case Renewed():
             return _renewed(state, event.sent_at, timing), ()
         case Refused():
             stop = () if isinstance(state, Draining) else (Action.STOP,)
