@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -21,14 +20,15 @@ from typing import Any, Self
 import pytest
 from redis.asyncio import Redis
 from rich.console import Console
+
+from aioelect.cli.demo import janitor
+from aioelect.cli.demo.story import Story
+from aioelect.cli.demo.verdict import Election, Facts, HandOver, NotShown, Pause, TakeOver, missing
+from aioelect.cli.demo.view import View
 from support import servers
 from support.processes import spawn
 from support.servers import Server
 from support.wait import until, until_sync
-
-from aioelect.cli.demo.story import Story
-from aioelect.cli.demo.verdict import Election, Facts, HandOver, NotShown, Pause, TakeOver, missing
-from aioelect.cli.demo.view import View
 
 # A test run in the background of a shell has SIGINT ignored, and hands that down.
 RUN = """
@@ -124,7 +124,7 @@ class Demo:
         return [*self.family().values(), *(str(path) for path in self.folder.iterdir())]
 
 
-# -- what it shows ------------------------------------------------------------------------------------------------------
+# -- what it shows -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -195,27 +195,24 @@ async def test_on_a_terminal_it_has_colours_and_ctrl_c_ends_it_and_gives_the_cur
     assert "Traceback" not in demo.output
 
 
-# -- how it ends --------------------------------------------------------------------------------------------------------
+# -- how it ends -------------------------------------------------------------------------------------------------------
 
 INT, KILL, HUP, TERM = signal.SIGINT, signal.SIGKILL, signal.SIGHUP, signal.SIGTERM
 
 
+EARLY = [
+    ("aioelect demo:", INT),
+    ("1  Three", INT),
+    ("1  Three", TERM),
+    ("does job 1", KILL),
+    ("2  SIGTERM", INT),
+    ("3  kill -9", INT),
+]
+LATE = [("SIGSTOP to A", INT), ("SIGSTOP to A", HUP), ("SIGSTOP to A", KILL), ("4b  with", INT), ("5  Summary", INT)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "cases",
-    [
-        pytest.param(
-            [("aioelect demo:", INT), ("1  Three", INT), ("2  SIGTERM", INT), ("3  kill -9", INT)]
-            + [("1  Three", TERM), ("does job 1", KILL)],
-            id="early",
-        ),
-        pytest.param(
-            [("SIGSTOP to A", INT), ("4b  with", INT), ("5  Summary", INT)]
-            + [("SIGSTOP to A", HUP), ("SIGSTOP to A", KILL)],
-            id="late",
-        ),
-    ],
-)
+@pytest.mark.parametrize("cases", [EARLY, LATE], ids=["early", "late"])
 async def test_however_and_whenever_it_is_ended_it_leaves_no_process_and_no_folder(
     tmp_path: Path, cases: list[tuple[str, signal.Signals]]
 ) -> None:
@@ -293,7 +290,16 @@ def test_neither_the_library_nor_the_entry_point_imports_click_or_rich() -> None
     assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0
 
 
-# -- the verdict --------------------------------------------------------------------------------------------------------
+def test_the_janitor_refuses_to_run_in_a_process_group_that_is_not_its_own() -> None:
+    """It would kill whatever else is in the group, such as these tests."""
+    run = subprocess.run(
+        [sys.executable, janitor.__file__], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 1
+    assert "leader" in run.stderr
+
+
+# -- the verdict -------------------------------------------------------------------------------------------------------
 
 ABC = frozenset("ABC")
 ELECTION = Election(stood=ABC, led=frozenset("B"), worked=frozenset("B"), took=0.3)
