@@ -32,7 +32,7 @@ class AioelectError(Exception):
         token: the fencing token concerned: the holder's for `NotAcquired`, the term's own for `LeaseLost`.
         term_id: the public id of the term concerned.
         reason: one short word or phrase for logs and metrics.
-        waited: seconds that were spent before giving up.
+        waited: seconds that were spent before giving up; for a lost claim, without a confirmed renewal.
     """
 
     def __init__(

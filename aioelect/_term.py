@@ -52,11 +52,17 @@ def loss(supervisor: Supervisor) -> LeaseLost:
     advice = "stop the work and write nothing more; the next term has a higher token"
     error: LeaseLost
     if isinstance(state, hold.Releasing) or (isinstance(state, hold.Ended) and state.reason is hold.EndReason.TAKEN):
-        now = "it is gone" if taken_by is None else f"{taken_by.identity} holds it (token {taken_by.token})"
-        error = LeaseTaken(f"{ours}: the store says that {now}; {advice}", reason="taken")
+        if taken_by is None:
+            now = "it is gone"
+        elif taken_by.identity is None:
+            now = "another holds it"
+        else:
+            now = f"{taken_by.identity} holds it (token {taken_by.token})"
+        error = LeaseTaken(f"{ours}: the store says that {now}; {advice}", reason="taken", waited=0.0)
     else:
         why = "" if supervisor.cause is None else f" ({supervisor.cause})"
         error = LeaseExpired(f"{ours}: no renewal was confirmed in time{why}; {advice}", reason="expired")
+        error.waited = supervisor.timing.renew_deadline
     error.name, error.token, error.term_id = info.name, info.token, info.id
     error.holder = None if taken_by is None else taken_by.identity
     error.__cause__ = supervisor.cause

@@ -72,6 +72,8 @@ _UNAVAILABLE = {
     "NOMASTERLINK": "the server has lost its master",
 }
 
+_LATER = "check that it is up and at this address, and try again"
+
 # Refusals that can pass by themselves, but not soon.
 _PASSING = {
     "OOM": "the server is out of memory: raise maxmemory, or free some",
@@ -126,11 +128,11 @@ def trouble_of(error: BaseException | Fault) -> Trouble:
     if isinstance(error, redis_errors.ConnectionError) and "previous master is now a slave" in str(error):
         return _classed(Fault("READONLY", str(error)))
     if isinstance(error, redis_errors.TimeoutError | TimeoutError):
-        return Trouble("timeout", "the server could not be reached in time")
+        return Trouble("timeout", f"the server could not be reached in time: {_LATER}")
     if isinstance(error, redis_errors.RedisError | OSError):
-        return Trouble("connection", f"no connection to the server: {redacted(str(error))}")
+        return Trouble("connection", f"no connection to the server: {_LATER} ({redacted(str(error))})")
     # A credential provider, or a connection class of the user's: its text might hold a secret.
-    return Trouble("connection", f"no connection to the server: {type(error).__name__}")
+    return Trouble("connection", f"no connection to the server: {_LATER} ({type(error).__name__})")
 
 
 def redacted(text: str) -> str:
@@ -140,7 +142,7 @@ def redacted(text: str) -> str:
 
 def timed_out(limit: float, what: str = "no answer") -> Trouble:
     """The call's own limit passed."""
-    return Trouble("timeout", f"{what} from the server within {limit:.3g} s")
+    return Trouble("timeout", f"{what} from the server within {limit:.3g} s: {_LATER}, or allow more by a longer ttl")
 
 
 def _classed(fault: Fault) -> Trouble:
@@ -153,7 +155,7 @@ def _classed(fault: Fault) -> Trouble:
             code = nested[1]
     said = f"(server: {fault.code} {fault.text})"
     if code in _UNAVAILABLE:
-        return Trouble(code.lower(), f"{_UNAVAILABLE[code]} {said}")
+        return Trouble(code.lower(), f"{_UNAVAILABLE[code]}: try again when that is over {said}")
     if code in _PASSING:
         return Trouble(code.lower(), f"{_PASSING[code]} {said}", rejected=True, passing=True)
     if code in _REJECTED:
