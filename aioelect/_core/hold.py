@@ -7,13 +7,13 @@ Rules of this file:
    the renew deadline finds the claim already ended. So a late renewal revives nothing; a late refusal still counts,
    and takes from an ended claim what could be proved up to `deadline`.
 3. Every input is accepted in every state. What makes no sense any more is ignored, and that is in the table.
-4. Only `Granted` sets the deadline and only `Renewed` moves it, only forward, and both count from the instant before
-   the request was written, never from the reply.
+4. Only `Granted` sets the deadline and only `Renewed` moves it, only forward, and both count from the instant
+   before the request was written, never from the reply.
 
 Theory: a claim is provably ours from the send of the last confirmed request until `deadline` (ttl less drift). The work
-is stopped earlier, at `stop_at` (the renew deadline). In between, renewals are due at `renew_at`. A failed renewal makes
-the claim doubtful and changes nothing else. A claim ends by our clock (EXPIRED), by the server's word (TAKEN), by its
-owner (RELEASING, once the work is over), or because the cancelled work takes too long (OVERRUN).
+is stopped earlier, at `stop_at` (the renew deadline). In between, renewals are due at `renew_at`. A failed renewal
+makes the claim doubtful and changes nothing else. A claim ends by our clock (EXPIRED), by the server's word (TAKEN), by
+its owner (RELEASING, once the work is over), or because the cancelled work takes too long (OVERRUN).
 
 The table, and the documentation (`docs/architecture.md` draws its diagram from `TABLE`):
 """
@@ -212,12 +212,20 @@ TABLE: tuple[tuple[str, str, str], ...] = (
 
 def step(state: State, event: Input, timing: Timing) -> _Step:
     """The next state and what has to be done; the one function that decides about a claim."""
-    if isinstance(state, Idle):
-        return _grant(event, timing) if isinstance(event, Granted) else (state, ())
-    if isinstance(state, Releasing):
-        return state, ()
-    if isinstance(state, Ended):
-        return (replace(state, deadline=float("-inf")) if isinstance(event, Refused) else state), ()
+    match state:
+        case Idle():
+            return _grant(event, timing) if isinstance(event, Granted) else (state, ())
+        case Held():
+            return _keep(state, event, timing)
+        case Ended() if isinstance(event, Refused):
+            return replace(state, deadline=float("-inf")), ()
+        case Releasing() | Ended():
+            return state, ()
+        case _:
+            assert_never(state)
+
+
+def _keep(state: Held | Doubtful | Draining, event: Input, timing: Timing) -> _Step:
     if isinstance(event, WorkOver):
         # Also past the deadline: the release is tried once, and its answer tells whether the claim was ours throughout.
         return Releasing(state.token), (Action.RELEASE,)

@@ -18,7 +18,10 @@ Duration = float | timedelta
 
 MIN_TTL = 0.1
 MAX_TTL = 24 * 3600.0
+MAX_DURATION = 10 * 365 * 24 * 3600.0  # of anything: more is a mistake in the unit, and overflows in the store
+MIN_INTERVAL = 0.01
 MIN_RETENTION = 3600.0
+MIN_TRY = 0.001
 TRIES = 3  # so many failed renewals fit between the interval and the renew deadline
 SLACK = 0.01  # at least so long before the deadline the work is told to stop
 RELEASE_LIMIT = 2.0  # leaving takes at most this long, whatever the server does
@@ -27,12 +30,15 @@ POLL_CAP = 60.0
 _RESPONSE_SHARE = 0.75  # of a try's limit: the rest is the back-off before the next try
 
 
-def seconds(field: str, value: object, *, least: float = 0.0, most: float = math.inf) -> float:
+def seconds(field: str, value: object, *, least: float = 0.0, most: float = MAX_DURATION) -> float:
     """`value` as float seconds, or ConfigurationError that names field, value and limit."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigurationError(f"{field}={value!r} is a {type(value).__name__}; expected seconds as int or float, or a timedelta", reason=field)
+        raise ConfigurationError(
+            f"{field}={value!r} is a {type(value).__name__}; expected seconds as int or float, or a timedelta",
+            reason=field,
+        )
     try:
         result = float(value)
     except OverflowError:
@@ -46,7 +52,7 @@ def seconds(field: str, value: object, *, least: float = 0.0, most: float = math
     return result
 
 
-def optional_seconds(field: str, value: object, *, least: float = 0.0, most: float = math.inf) -> float | None:
+def optional_seconds(field: str, value: object, *, least: float = 0.0, most: float = MAX_DURATION) -> float | None:
     """The same, where None means no limit."""
     return None if value is None else seconds(field, value, least=least, most=most)
 
@@ -78,7 +84,7 @@ class Timing:
     ) -> Timing:
         """Fill in what is unset (it scales with ttl) and refuse what can't work, with the numbers."""
         life = seconds("ttl", ttl, least=MIN_TTL, most=MAX_TTL)
-        interval = life / 3 if renew_interval is None else seconds("renew_interval", renew_interval)
+        interval = life / 3 if renew_interval is None else seconds("renew_interval", renew_interval, least=MIN_INTERVAL)
         stop = 0.8 * life if renew_deadline is None else seconds("renew_deadline", renew_deadline)
         if interval >= life:
             raise ConfigurationError(
@@ -89,10 +95,11 @@ class Timing:
         latest = life - drift(life) - SLACK
         if stop > latest:
             raise ConfigurationError(
-                f"renew_deadline={stop:g} s is too late for ttl={life:g} s: at most ttl - drift - 10 ms = {latest:.4g} s",
+                f"renew_deadline={stop:g} s is too late for ttl={life:g} s: "
+                f"at most ttl - drift - 10 ms = {latest:.4g} s",
                 reason="renew_deadline",
             )
-        if not 0 < interval < stop - TRIES * 0.001:
+        if interval > stop - TRIES * MIN_TRY:
             raise ConfigurationError(
                 f"renew_interval={interval:g} s leaves no room for {TRIES} tries before renew_deadline={stop:g} s",
                 reason="renew_interval",
