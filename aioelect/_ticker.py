@@ -10,7 +10,6 @@ import asyncio
 import heapq
 import itertools
 from typing import Protocol
-from weakref import WeakKeyDictionary
 
 from aioelect import _clock
 
@@ -76,7 +75,7 @@ class Ticker:
             self._arm()
 
 
-_tickers: WeakKeyDictionary[asyncio.AbstractEventLoop, Ticker] = WeakKeyDictionary()
+_tickers: dict[asyncio.AbstractEventLoop, Ticker] = {}
 
 
 def ticker() -> Ticker:
@@ -84,5 +83,8 @@ def ticker() -> Ticker:
     loop = asyncio.get_running_loop()
     found = _tickers.get(loop)
     if found is None:
+        for other in tuple(_tickers):
+            if other.is_closed():  # never by itself: a ticker's timer refers to its loop
+                _tickers.pop(other, None)
         found = _tickers[loop] = Ticker(loop)
     return found
