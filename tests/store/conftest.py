@@ -19,6 +19,8 @@ from support import servers
 
 MakeStore = Callable[[], Store]
 
+PASSWORD = "geheim"  # noqa: S105 - of servers that live for one test
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Repeat tests that ask for `make_store` once per kind of store."""

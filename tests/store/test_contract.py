@@ -14,7 +14,7 @@ from support.wait import until
 LIMIT = 5.0
 
 
-# -- acquire ------------------------------------------------------------------------------------------------------------
+# -- acquire ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_free_name_is_granted(store: Store) -> None:
@@ -103,7 +103,7 @@ async def test_p9_a_renewal_does_not_move_the_token(store: Store, other: Store) 
     assert await granted(store, a_claim()) > token
 
 
-# -- renew --------------------------------------------------------------------------------------------------------------
+# -- renew ------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_renewal_gives_the_full_ttl_again(store: Store, other: Store) -> None:
@@ -136,7 +136,7 @@ async def test_a_renewal_of_another_s_claim_is_refused_and_says_whose_it_is(stor
     assert answer.holder.remaining is not None and 8 < answer.holder.remaining <= 9
 
 
-# -- release ------------------------------------------------------------------------------------------------------------
+# -- release ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_released_name_is_free_at_once(store: Store, other: Store) -> None:
@@ -183,7 +183,7 @@ async def test_p6_a_minimum_hold_never_prolongs(store: Store, other: Store) -> N
     assert answer.holder.remaining is not None and answer.holder.remaining <= 0.2
 
 
-# -- limits -------------------------------------------------------------------------------------------------------------
+# -- limits -----------------------------------------------------------------------------------------------------------
 
 
 async def test_p4_no_time_left_is_unavailable(store: Store) -> None:
@@ -205,7 +205,7 @@ async def test_p5_a_cancelled_acquisition_can_be_undone(store: Store, other: Sto
         await granted(other, a_claim(claim.name))
 
 
-# -- notices ------------------------------------------------------------------------------------------------------------
+# -- notices ----------------------------------------------------------------------------------------------------------
 
 
 async def test_p10_a_watch_hears_of_acquire_and_release(store: Store, other: Store) -> None:
@@ -296,7 +296,7 @@ async def test_next_waits_no_longer_than_its_limit_and_can_be_cancelled(store: S
     watch.close()
 
 
-# -- life ---------------------------------------------------------------------------------------------------------------
+# -- life -------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_closed_store_may_be_used_again(store: Store) -> None:

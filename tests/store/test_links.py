@@ -11,11 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Connect, MakeServer
 from redis.asyncio import Redis
-from support.proxy import Proxy
-from support.servers import Server
-from support.wait import until
 
 import aioelect
 from aioelect._errors import StoreUnavailable
@@ -23,7 +19,11 @@ from aioelect._redis.links import Links
 from aioelect._redis.runtime import runtime_of
 from aioelect._redis.store import RedisStore, open_store
 from aioelect._store import Granted, Renewed
-from store.conftest import a_claim, granted
+from conftest import Connect, MakeServer
+from store.conftest import PASSWORD, a_claim, granted
+from support.proxy import Proxy
+from support.servers import Server
+from support.wait import until
 
 LIMIT = 5.0
 
@@ -156,10 +156,10 @@ async def test_random_cancellations_never_mix_up_answers(redis: Redis) -> None:
 async def test_p4_a_handshake_slower_than_the_limit_succeeds_in_the_background(
     make_server: MakeServer, connect: Connect
 ) -> None:
-    server = make_server(requirepass="secret")
+    server = make_server(requirepass=PASSWORD)
     async with Proxy(server) as proxy:
         proxy.reply("AUTH", times=None).delay(0.2)
-        store = open_store(connect(proxy, password="secret"), "aioelect")
+        store = open_store(connect(proxy, password=PASSWORD), "aioelect")
         start = time.monotonic()
         tries = 0
         while True:
@@ -248,7 +248,7 @@ async def test_p4_the_application_s_pool_is_of_no_concern(the_server: Server) ->
         await aioelect.aclose(client)
 
 
-# -- sharing and ending -------------------------------------------------------------------------------------------------
+# -- sharing and ending -----------------------------------------------------------------------------------------------
 
 
 async def test_stores_with_equal_settings_share_connections(proxy: Proxy, connect: Connect) -> None:

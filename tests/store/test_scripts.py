@@ -17,7 +17,7 @@ from aioelect._redis.refusals import Fault
 from aioelect._redis.store import open_store
 from aioelect._store import Claim, Contended, Granted, Refused, Released, Renewed, Store
 from conftest import Connect, MakeServer
-from store.conftest import a_claim, again, granted
+from store.conftest import PASSWORD, a_claim, again, granted
 from support.proxy import Proxy
 from support.servers import Server, ServerFailed
 from support.topologies import start_replica_of
@@ -40,7 +40,7 @@ def store(redis: Redis) -> Store:
     return open_store(redis, "aioelect")
 
 
-# -- round trips --------------------------------------------------------------------------------------------------------
+# -- round trips ------------------------------------------------------------------------------------------------------
 
 
 async def test_each_question_takes_one_round_trip(any_server: Server, proxy: Proxy, connect: Connect) -> None:
@@ -175,7 +175,7 @@ async def test_p12_a_native_form_that_has_gone_is_replaced_by_the_script_in_the_
     assert route.link.native is None
 
 
-# -- tokens -------------------------------------------------------------------------------------------------------------
+# -- tokens -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("last", [2**53, 2**53 + 1, 2**60 + 1, 2**63 - 3])
@@ -280,7 +280,7 @@ async def test_unknown_fields_of_another_version_are_left_alone(any_server: Serv
     assert any_server.call("HGET", FENCE, "marks") == b"theirs"
 
 
-# -- refusals -----------------------------------------------------------------------------------------------------------
+# -- refusals ---------------------------------------------------------------------------------------------------------
 
 
 async def refusal(question: Any, kind: type[StoreError], reason: str) -> StoreError:
@@ -428,7 +428,7 @@ async def test_p11_a_server_busy_with_a_script_is_unavailable(
     store = open_store(connect(server), "aioelect")
     await granted(store, a_claim("warm"))
     script = connect(server).eval("while true do end", 0)
-    running = asyncio.ensure_future(script)  # type: ignore[arg-type]
+    running = asyncio.ensure_future(script)
     await asyncio.sleep(0.1)
     await refusal(store.acquire(a_claim(), limit=LIMIT), StoreUnavailable, "busy")
     server.call("SCRIPT", "KILL")
@@ -446,7 +446,7 @@ async def test_p11_a_refused_connection_is_unavailable_at_once(make_server: Make
     assert time.monotonic() - start < 1.0
 
 
-# -- rights -------------------------------------------------------------------------------------------------------------
+# -- rights -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -455,8 +455,8 @@ async def restricted(any_server: Server, make_server: MakeServer, connect: Conne
     server = make_server(binary=any_server.binary)
 
     def make(rights: str) -> Store:
-        server.call("ACL", "SETUSER", "app", "reset", "on", ">secret", *rights.split())
-        return open_store(connect(server, username="app", password="secret"), "aioelect")
+        server.call("ACL", "SETUSER", "app", "reset", "on", f">{PASSWORD}", *rights.split())
+        return open_store(connect(server, username="app", password=PASSWORD), "aioelect")
 
     return make
 
@@ -517,13 +517,13 @@ async def test_p11_a_missing_right_is_rejected_and_leaves_no_claim(restricted: A
 async def test_p11_a_wrong_password_is_rejected_at_once(
     any_server: Server, make_server: MakeServer, connect: Connect
 ) -> None:
-    server = make_server(binary=any_server.binary, requirepass="secret")
-    wrong = open_store(connect(server, password="guessed wrongly"), "aioelect")
+    server = make_server(binary=any_server.binary, requirepass=PASSWORD)
+    wrong = open_store(connect(server, password=PASSWORD[::-1]), "aioelect")
     error = await refusal(wrong.acquire(a_claim(), limit=LIMIT), StoreRejected, "wrongpass")
-    assert "guessed wrongly" not in str(error)
+    assert PASSWORD[::-1] not in str(error)
     none = open_store(connect(server), "aioelect")
     await refusal(none.acquire(a_claim(), limit=LIMIT), StoreRejected, "noauth")
-    await granted(open_store(connect(server, password="secret"), "aioelect"), a_claim())
+    await granted(open_store(connect(server, password=PASSWORD), "aioelect"), a_claim())
 
 
 async def test_p12_an_owner_value_never_gets_into_an_error(restricted: Any) -> None:
