@@ -100,6 +100,7 @@ async def test_p4_claims_that_share_a_connection_survive_its_hanging_because_a_s
     rule = peer.proxy.request(renewing).delay(0.0)
     hung = (await rule.reached()).connection
     peer.proxy.black_hole(hung)
+    peer.proxy.refuse()  # no new connection: what helps has to be open already
 
     # A newcomer's call meets the hung connection as well: it loses one try and no more.
     async with peer.lock("newcomer", ttl=ttl, wait=ttl + SLACK) as term:

@@ -12,7 +12,7 @@ import pytest
 
 from aioelect import LeaseExpired, Term
 from aioelect._events import DrainOverrun, TermOver
-from faults.conftest import MakePeer, Peer, claim_key, releasing
+from faults.conftest import MakePeer, claim_key, releasing
 from support.servers import Server
 from support.wait import until
 
@@ -66,14 +66,23 @@ async def stopped(*tasks: asyncio.Task[None]) -> None:
     await asyncio.wait(tasks)
 
 
-async def test_p7_a_successor_elsewhere_begins_after_the_clean_up_of_one_that_resigned(make_peer: MakePeer) -> None:
+@pytest.mark.parametrize("who", ["the work", "a child"])
+async def test_p7_a_successor_elsewhere_begins_after_the_clean_up_of_one_that_resigned(
+    make_peer: MakePeer, who: str
+) -> None:
     ttl, cleanup = 0.6, 1.0  # the clean-up outlasts the ttl: renewal has to go on meanwhile
     old, new = await make_peer(), await make_peer()
     works = Working(cleanup), Working(0.0)
-    first = asyncio.create_task(old.elector(NAME, ttl=ttl, drain_limit=5).run(works[0]))
+
+    async def with_child(term: Term) -> None:
+        term.start_soon(works[0], term)
+        await asyncio.get_running_loop().create_future()
+
+    work = works[0] if who == "the work" else with_child
+    first = asyncio.create_task(old.elector(NAME, ttl=ttl, drain_limit=5).run(work))
     stretch = await works[0].begun()
     second = asyncio.create_task(new.elector(NAME, ttl=ttl).run(works[1]))
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(ttl / 6)  # between two renewals: none is in flight
     stretch.term.resign()
     assert not stretch.term.is_leader
     assert stretch.term.is_valid
@@ -173,24 +182,21 @@ async def test_p8_a_body_that_swallows_cancellation_does_not_spin_the_cpu_and_is
     make_peer: MakePeer,
 ) -> None:
     peer = await make_peer()
-    deliveries = 0
+    deliveries: list[float] = []
 
-    async def stubborn(peer: Peer) -> float:
-        nonlocal deliveries
+    async def stubborn() -> None:
         async with peer.lock(NAME, ttl=30) as term:
             term.resign()
             until = time.monotonic() + 2.0
-            used = time.thread_time()
             while time.monotonic() < until:
                 try:
                     await asyncio.sleep(0.5)
                 except asyncio.CancelledError:
-                    deliveries += 1
-            return time.thread_time() - used
-        raise AssertionError
+                    deliveries.append(time.monotonic())
 
     start = time.monotonic()
-    used = await stubborn(peer)
+    await stubborn()
     assert time.monotonic() - start >= 2.0
-    assert deliveries >= 2  # asked again and again,
-    assert used < 1.0  # at a price that can be afforded
+    # Asked again and again, but some times a second and not at every turn of the loop.
+    later = [at for at in deliveries if at > start + 0.5]
+    assert 2 <= len(later) <= 90
