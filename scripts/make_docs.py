@@ -1,4 +1,5 @@
-"""Fill the generated parts of the docs: the state diagram from the table in `_core/hold.py`, the scripts from their files.
+"""Fill the generated parts of the docs: the state diagram from the table in `_core/hold.py`, the scripts and the ACL line
+from their files.
 
 Run it after changing either (`make docs`); a test fails when it was forgotten. With --check it changes nothing and
 exits with 1 if something is out of date.
@@ -6,14 +7,13 @@ exits with 1 if something is out of date.
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
 from aioelect._core.hold import TABLE
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "architecture.md"
+DOCS = ROOT / "docs"
 SCRIPTS = ROOT / "aioelect" / "_redis" / "lua"
 
 
@@ -35,27 +35,34 @@ def script(name: str) -> str:
     return f"```lua\n{(SCRIPTS / f'{name}.lua').read_text().strip()}\n```"
 
 
-def filled(text: str) -> str:
-    """The page with every generated part made anew."""
-    parts = {"states": diagram(), **{name: script(name) for name in ("acquire", "renew", "release")}}
+def pages() -> dict[Path, dict[str, str]]:
+    """What is generated, by page and mark."""
+    scripts = {name: script(name) for name in ("acquire", "renew", "release")}
+    acl = f"```\n{(DOCS / 'acl.txt').read_text().strip()}\n```"
+    return {DOCS / "architecture.md": {"states": diagram(), **scripts}, DOCS / "operations.md": {"acl": acl}}
+
+
+def filled(page: Path, parts: dict[str, str]) -> str:
+    """A page with every generated part made anew."""
+    text = page.read_text()
     for name, part in parts.items():
-        mark = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text, count = mark.subn(lambda found, part=part: found[1] + part + "\n" + found[2], text)
-        if count != 1:
-            raise SystemExit(f"{PAGE.name}: {count} places for the generated part {name!r}; wanted 1")
+        before, mark, rest = text.partition(f"<!-- generated: {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        if not (mark and end):
+            raise SystemExit(f"{page.name} has no place for the generated part {name!r}")
+        text = f"{before}{mark}{part}\n{end}{after}"
     return text
 
 
 def main() -> int:
-    """Write the page, or check it."""
-    before = PAGE.read_text()
-    after = filled(before)
-    if "--check" in sys.argv:
-        if before != after:
-            print(f"{PAGE} is out of date: run 'make docs'", file=sys.stderr)
-        return int(before != after)
-    PAGE.write_text(after)
-    return 0
+    """Write the pages, or check them."""
+    stale = {page: text for page, parts in pages().items() if (text := filled(page, parts)) != page.read_text()}
+    for page, text in stale.items():
+        if "--check" in sys.argv:
+            print(f"{page} is out of date: run 'make docs'", file=sys.stderr)
+        else:
+            page.write_text(text)
+    return int(bool(stale) and "--check" in sys.argv)
 
 
 if __name__ == "__main__":
