@@ -124,7 +124,8 @@ class ClusterRoute:
 
     def make_any(self) -> RawConnection:
         """Make a connection to any node: a message published on one reaches the subscribers of all."""
-        return self._recipe.at(*random.choice(self._known)).maker()()
+        serving = sorted(set(self._owners.values()))
+        return self._recipe.at(*random.choice(serving or self._known)).maker()()
 
     def _node(self, address: Address) -> Links:
         if self._closed:

@@ -126,9 +126,10 @@ class _Channel:
 
     def lose(self) -> None:
         """Nothing is heard any more."""
+        if self.live:  # who still waits for the first confirmation has missed nothing
+            for watcher in tuple(self.watchers):
+                watcher.lost()
         self.asked = self.live = False
-        for watcher in tuple(self.watchers):
-            watcher.lost()
 
 
 class Notices:

@@ -227,9 +227,9 @@ async def test_p10_a_watch_hears_of_acquire_and_release(store: Store, other: Sto
 
 
 async def test_p10_a_release_with_a_minimum_hold_tells_too(store: Store, other: Store) -> None:
-    watch = other.watch("name")
     claim = a_claim()
     await granted(store, claim)
+    watch = other.watch("name")
     assert await watch.ready(LIMIT)
     assert await store.release(claim, keep=0.1, limit=LIMIT) == Released(1)
     notice = await watch.next(LIMIT)

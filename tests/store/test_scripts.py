@@ -467,7 +467,7 @@ async def full_round(store: Store) -> None:
     assert await watch.ready(LIMIT)
     claim = a_claim()
     await granted(store, claim)
-    assert await watch.next(LIMIT) is not None
+    assert await watch.next(1.0) is not None
     assert isinstance(await store.acquire(a_claim(), limit=LIMIT), Contended)
     await granted(store, claim)
     assert await store.renew(claim, limit=LIMIT) == Renewed()
