@@ -9,7 +9,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WHEEL := build/wheel/$(notdir $(VENV))
 PYTEST := AIOELECT_TEST_WHEEL=1 $(BIN)/pytest
-SOURCES := $(shell find aioelect -type f -not -name '*.pyc') $(wildcard README.md LICENSE)
+# Folders too: their time changes when a file goes.
+SOURCES := $(shell find aioelect -not -name '*.pyc' -not -name __pycache__) $(wildcard README.md LICENSE)
 FAST := -m "not faults and not slow"
 
 .DEFAULT_GOAL := help
