@@ -36,7 +36,11 @@ def demo(url: str | None) -> None:
     view = View(Console(highlight=False))
     try:
         with Shelter() as shelter:
-            code = perform(view, shelter, url)
+            try:
+                code = perform(view, shelter, url)
+            finally:
+                # The end takes milliseconds, and would not be one if it were interrupted.
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
     except Unable as error:
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:
