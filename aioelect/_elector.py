@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import NoReturn, TypeVar
 
+import anyio
+
 from aioelect._background import outlast, spawn
-from aioelect._bout import Bout
 from aioelect._core.timing import Duration
 from aioelect._errors import ConfigurationError, LeaseLost, NotHeld
 from aioelect._events import CandidacyFailed, Observer
@@ -221,31 +222,28 @@ class Candidacy:
         self.standing = Standing()
         self._elector = elector
         self._work = work
-        self._bout: Bout | None = None
-        self._stopping = False
+        # A plain scope: the work inside is sheltered from its repetitions by its own Guard, what is around it is not.
+        self._scope = anyio.CancelScope()
         self._task = spawn(self._run(), f"candidacy for {elector._session.name}")
 
     async def _run(self) -> None:
         failure: Exception | None = None
         session = self._elector._session
         try:
-            with Bout() as self._bout:
-                if not self._stopping:
+            with self._scope:
+                if not self._scope.cancel_called:
                     await self._elector._campaign(self._work, self.standing)
         except Exception as exc:
             failure = exc
             session.observers(CandidacyFailed(session.name, session.identity, f"{type(exc).__name__}: {exc}"))
         finally:
-            self._bout = None
             self.standing.end(failure)
 
     async def stop(self) -> None:
         """Stop the work, wait for it, release; a cancellation is raised when that is over."""
-        self._stopping = True
         if self.standing.term is not None:
             self.standing.term.resign()  # is_leader is false from here on, renewal goes on while the work drains
-        if self._bout is not None:
-            self._bout.stop()
+        self._scope.cancel()
         await outlast(self._task)
 
 
