@@ -11,9 +11,9 @@ import anyio.lowlevel
 
 from aioelect import FencedLock, Term
 from aioelect._line import _lines
-from aioelect._store import Store
+from aioelect._store import Claim, Store
 from support.checkpoints import Steps
-from support.memory_store import MemoryServer, MemoryStore
+from support.memory_store import Hook, MemoryServer, MemoryStore
 
 NAME = "name"
 TTL = 1.0
@@ -104,6 +104,28 @@ class World:
                 "a place in a line was left"
             )
         assert not self.server.watches
+
+
+def verbs(store: MemoryStore, since: int = 0) -> list[str]:
+    """What was asked of the store, in order."""
+    return [verb for verb, _ in store.calls[since:]]
+
+
+def refuse_renewals(error: BaseException) -> Hook:
+    """Let no renewal arrive any more."""
+
+    def hook(verb: str, claim: Claim) -> None:
+        if verb == "renew":
+            raise error
+
+    return hook
+
+
+async def quiet(store: MemoryStore) -> bool:
+    """Nothing is asked any more about a term that is over."""
+    asked = len(store.calls)
+    await asyncio.sleep(10 * TTL)
+    return len(store.calls) == asked
 
 
 async def turns(count: int) -> None:
