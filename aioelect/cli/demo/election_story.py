@@ -34,12 +34,12 @@ class ElectionStory:
         stage, view = self._stage, self._view
         for who in ("A", "B", "C"):
             self._actors[who] = await stage.enter(who, "worker")
+            view.row(who, Row(self._actors[who].pid, "starts"))
         for who in self._actors:
             await stage.hear("up", [who])
         view.zero()
         began = time.monotonic()
         for who, actor in self._actors.items():
-            view.row(who, Row(actor.pid, "starts"))
             actor.tell(ElectionSettings(self._url, self._election, who, TTL, RETENTION))
         with view.moving():
             for who in self._actors:

@@ -79,7 +79,7 @@ class Stage:
         self.folder = shelter.folder
         self.lines: list[Line] = []
         self._group = shelter.group
-        self._on_line = on_line
+        self._on_line: Callable[[Line], None] | None = on_line
         self._heard = asyncio.Condition()
         self._processes: list[asyncio.subprocess.Process] = []
         self._readers: list[asyncio.Task[None]] = []
@@ -90,7 +90,8 @@ class Stage:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        """Kill what is left: whatever had to end in good order has ended."""
+        """Kill what is left: whatever had to end in good order has ended. Nobody is told what comes of that."""
+        self._on_line = None
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
@@ -170,5 +171,6 @@ class Stage:
     async def _record(self, line: Line) -> None:
         async with self._heard:
             self.lines.append(line)
-            self._on_line(line)
+            if self._on_line is not None:
+                self._on_line(line)
             self._heard.notify_all()

@@ -49,8 +49,8 @@ class Story:
                 own, url = await server.start_server(stage)
                 view.note(f"Its own Valkey (process {own.pid}) is at {url}; it ends with the demo.")
             else:
+                await probe(url)
                 view.note(f"The server is {without_password(url)}; what the demo leaves there expires within a minute.")
-            await probe(url)
             elected, handed, taken = await self._elections(stage, url)
             plain, fenced = await self._pauses(stage, url)
         self._summary(elected, handed, taken, plain, fenced, time.monotonic() - began)
