@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from conftest import Connect, MakeServer
 from redis.asyncio import Redis
-from support.servers import Binary, Server
-from support.wait import until
 
 from aioelect import AcquireTimeout, Elector, FencedLock, Lease, ReleaseOutcome, StoreRejected, Term, aclose
 from aioelect._redis import notices
+from conftest import Connect
+from support.servers import Binary, Server
+from support.wait import until
 
 pytestmark = pytest.mark.faults
 
@@ -127,8 +127,20 @@ async def test_p12_a_native_command_that_is_withdrawn_later_is_replaced_by_the_s
         assert guarded.call("EXISTS", "aioelect:{name}") == 0
 
 
-NEEDED_TO_ACQUIRE = "+evalsha +eval +get +set +pttl +pexpire +hget +hmget +hset +hincrby +time".split()
-NEEDED_LATER = "+del +publish +subscribe +unsubscribe +ping".split()
+NEEDED_TO_ACQUIRE = [
+    "+evalsha",
+    "+eval",
+    "+get",
+    "+set",
+    "+pttl",
+    "+pexpire",
+    "+hget",
+    "+hmget",
+    "+hset",
+    "+hincrby",
+    "+time",
+]
+NEEDED_LATER = ["+del", "+publish", "+subscribe", "+unsubscribe", "+ping"]
 
 
 def test_p11_the_documented_line_holds_no_word_that_is_not_accounted_for() -> None:
@@ -195,11 +207,11 @@ async def test_p10_without_channel_rights_waiting_is_polling_with_one_warning(
     set_user(guarded, "resetchannels")
     here, there = login(guarded), login(guarded, unix=True)
     for turn in range(2):
-        waiting: asyncio.Task[None] | None = None
-        async with FencedLock(here, f"name-{turn}", ttl=20) as term:
-            waiting = asyncio.create_task(wait_for(there, f"name-{turn}"))
-            await asyncio.sleep(0.3)
-            await term.renew()
+        term = await Lease(here, f"name-{turn}", ttl=20).try_acquire()
+        assert term is not None
+        waiting = asyncio.create_task(wait_for(there, f"name-{turn}"))
+        await asyncio.sleep(0.3)
+        await term.release()
         # The poll limit is ttl/10 where notices are not to be had.
         await asyncio.wait_for(waiting, 3)
     warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]

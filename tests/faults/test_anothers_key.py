@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from conftest import Connect
 from redis.asyncio import Redis
-from support.servers import Server
-from support.wait import until
 
 from aioelect import FencedLock, Lease, LeaseTaken, ReleaseOutcome, Term, aclose
+from conftest import Connect
+from support.servers import Server
+from support.wait import until
 
 pytestmark = pytest.mark.faults
 

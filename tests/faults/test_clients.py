@@ -8,19 +8,17 @@ import time
 from datetime import timedelta
 
 import pytest
-from conftest import Connect
 from redis.asyncio import Redis
+
+from aioelect import Elector, FencedLock, Lease, StoreUnavailable, Term, aclose
+from conftest import Connect
 from support.proxy import Proxy
 from support.servers import Server
 from support.wait import until
 
-from aioelect import Elector, FencedLock, Lease, StoreUnavailable, Term, aclose
-
 pytestmark = pytest.mark.faults
 
-SETTINGS = [
-    {"protocol": protocol, "socket_timeout": timeout} for protocol in (2, 3) for timeout in (None, 0.5, 5)
-]
+SETTINGS = [{"protocol": protocol, "socket_timeout": timeout} for protocol in (2, 3) for timeout in (None, 0.5, 5)]
 IDLE = 12.5
 
 
@@ -35,7 +33,7 @@ def listeners(server: Server) -> list[int]:
 async def test_p4_a_wait_without_a_word_for_twelve_seconds_is_no_error(
     server: Server, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Holder and waiter of each client are silent: the ttl is so long that nothing is due. All settings wait at once."""
+    """Holders and waiters are silent: the ttl is so long that nothing is due. All settings wait at once."""
     entered: dict[str, float] = {}
     release = asyncio.Event()
     held: list[Term] = []

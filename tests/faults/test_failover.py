@@ -1,17 +1,16 @@
-"""P11: another node takes over. A holder goes on or is stopped, a candidate recovers by itself; slots that move or fail."""
+"""P11: another node takes over. Holders go on or are stopped, candidates recover by themselves; slots move or fail."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 
 import pytest
-from conftest import Connect
 from redis.asyncio import Redis, RedisCluster
+
+from aioelect import Elector, FencedLock, Lease, LeaseLost, ReleaseOutcome, StoreUnavailable, Term, aclose
 from support import servers
 from support.topologies import Cluster, SentinelGroup
 from support.wait import until
-
-from aioelect import Elector, FencedLock, Lease, LeaseLost, ReleaseOutcome, StoreUnavailable, Term, aclose
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
@@ -97,7 +96,7 @@ async def renewed(term: Term) -> None:
     await until(once, limit=10)
 
 
-# -- Sentinel -----------------------------------------------------------------------------------------------------------
+# -- Sentinel ----------------------------------------------------------------------------------------------------------
 
 
 class SentinelFailover(Failover):
@@ -149,7 +148,7 @@ async def test_p11_through_a_sentinel_failover_a_holder_goes_on_or_is_stopped_an
         assert int(sentinels.replica.call("HGET", "aioelect:{after}:fence", "token")) == term.token
 
 
-# -- Cluster ------------------------------------------------------------------------------------------------------------
+# -- Cluster -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

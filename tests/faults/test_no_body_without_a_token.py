@@ -7,14 +7,14 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from conftest import Connect, MakeServer
 from redis.asyncio import Redis
+
+from aioelect import StoreRejected, StoreUnavailable, Term, aclose
+from conftest import Connect, MakeServer
 from support.forms import FORMS, PATIENCE, Form
 from support.proxy import Proxy
 from support.servers import Server, free_port
 from support.wait import until
-
-from aioelect import StoreRejected, StoreUnavailable, Term, aclose
 
 pytestmark = pytest.mark.faults
 
@@ -153,7 +153,9 @@ async def test_p5_no_body_when_cancelled_before_the_yes_arrives(
     await until(lambda: not claims(server), limit=3 * TTL)
 
 
-async def test_p11_each_form_runs_its_body_once_when_all_is_well(server: Server, redis: Redis, used: list[Redis]) -> None:
+async def test_p11_each_form_runs_its_body_once_when_all_is_well(
+    server: Server, redis: Redis, used: list[Redis]
+) -> None:
     used.append(redis)
     attempts = Attempts(redis)
     outcomes = await attempts.outcomes()

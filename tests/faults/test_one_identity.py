@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from conftest import Connect
 from redis.asyncio import Redis
+
+from aioelect import AcquireTimeout, Elector, FencedLock, Term, aclose
+from conftest import Connect
 from support.processes import Child
 from support.servers import Server
 from support.wait import until
-
-from aioelect import AcquireTimeout, Elector, FencedLock, Term, aclose
 
 pytestmark = pytest.mark.faults
 

@@ -10,13 +10,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 import pytest
-from conftest import Connect, MakeServer
 from redis.asyncio import Redis
+
+from aioelect import (
+    Elector,
+    FencedLock,
+    Lease,
+    LeaseExpired,
+    LeaseLost,
+    StoreError,
+    StoreRejected,
+    StoreUnavailable,
+    Term,
+    aclose,
+)
+from conftest import Connect, MakeServer
 from support import servers
 from support.servers import Binary, Server, ServerFailed, free_port
 from support.wait import until
-
-from aioelect import Elector, FencedLock, Lease, LeaseExpired, LeaseLost, StoreRejected, StoreUnavailable, Term, aclose
 
 pytestmark = pytest.mark.faults
 
@@ -36,7 +47,7 @@ class Trouble:
     """Whether renewals are served meanwhile."""
 
     @property
-    def error(self) -> type[Exception]:
+    def error(self) -> type[StoreError]:
         """What one try raises."""
         return StoreRejected if self.passing else StoreUnavailable
 
@@ -72,8 +83,10 @@ async def mend_the_disk(server: Server) -> None:
 async def saved(server: Server, status: str) -> None:
     server.call("BGSAVE")
     await until(
-        lambda: (info := server.info("persistence"))["rdb_bgsave_in_progress"] == "0"
-        and info["rdb_last_bgsave_status"] == status
+        lambda: (
+            (info := server.info("persistence"))["rdb_bgsave_in_progress"] == "0"
+            and info["rdb_last_bgsave_status"] == status
+        )
     )
 
 

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack
 
 import pytest
-from conftest import Connect
 from redis.asyncio import Redis
+
+from aioelect import FencedLock, Lease, LeaseLost, aclose
+from conftest import Connect
 from support.processes import Child
 from support.servers import Server
 from support.wait import until
-
-from aioelect import FencedLock, Lease, LeaseLost, aclose
 
 pytestmark = pytest.mark.faults
 
@@ -75,7 +75,7 @@ class Terms:
         """Stop."""
         self._task.cancel()
         await asyncio.wait([self._task])
-        await self._pubsub.aclose()
+        await self._pubsub.aclose()  # type: ignore[no-untyped-call,unused-ignore]
 
     def check(self) -> None:
         """Every token is higher than the one before."""
@@ -164,7 +164,9 @@ async def test_p9_a_process_never_sees_a_token_fall_even_if_the_counter_was_ahea
     await aclose(redis)
 
 
-async def test_p9_a_token_seen_of_another_holder_is_a_floor_too(server: Server, redis: Redis, name: str, connect: Connect) -> None:
+async def test_p9_a_token_seen_of_another_holder_is_a_floor_too(
+    server: Server, redis: Redis, name: str, connect: Connect
+) -> None:
     other = connect(server, unix=True)
     term = await Lease(other, name, ttl=30).try_acquire()
     assert term is not None

@@ -5,13 +5,13 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
-from conftest import Connect
 from redis.asyncio import Redis
+
+from aioelect import AcquireTimeout, FencedLock, Lease, NotAcquired, StoreUnavailable, Term, aclose
+from conftest import Connect
 from support.proxy import Proxy
 from support.servers import Server
 from support.wait import until
-
-from aioelect import AcquireTimeout, FencedLock, Lease, NotAcquired, StoreUnavailable, Term, aclose
 
 pytestmark = pytest.mark.faults
 

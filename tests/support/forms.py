@@ -1,7 +1,7 @@
 """Every form in which the library is used, as a function that runs a body under a claim.
 
-For promises that hold whichever form one takes: `await form.use(redis, name, body, ttl=1.0)` ends with the body, or with
-whatever kept it from running.
+For promises that hold whichever form one takes: `await form.use(redis, name, body, ttl=1.0)` ends with the body, or
+with whatever kept it from running.
 """
 
 import asyncio
