@@ -1,4 +1,4 @@
-"""How to let go of what a closed event loop has left behind.
+"""How to let go: of a connection whose peer hangs, and of what a closed event loop has left behind.
 
 `asyncio.run` cancels what is still running, and all ends by itself. A loop that is merely closed leaves tasks that can
 never run again and sockets that nobody closes; when they are collected, asyncio and the client library complain about
@@ -12,7 +12,14 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 
-__all__ = ["sever", "silence"]
+__all__ = ["cut", "sever", "silence"]
+
+
+def cut(connection: object) -> None:
+    """Close a connection now, whatever is still to be sent: a flush to a peer that hangs takes minutes."""
+    writer = getattr(connection, "_writer", None)
+    if isinstance(writer, asyncio.StreamWriter):
+        writer.transport.abort()
 
 
 def silence(task: asyncio.Task[None]) -> None:

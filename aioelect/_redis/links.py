@@ -16,6 +16,9 @@ from .wire import Command
 
 __all__ = ["Links"]
 
+# After so long, a new attempt to connect has better prospects than one that was never answered.
+_FRESH = 1.0
+
 # A spare that keeps failing is not worth a handshake at every call.
 _SPARE_PAUSE = 1.0
 
@@ -70,8 +73,11 @@ class Links:
             link.abandon()
 
     def _dial(self) -> None:
-        # Two at most: one that is slow, and one that may be quicker.
-        if sum(link.state is State.CONNECTING for link in self._links) < 2:
+        # Two at most: one that may take its time, and one that is renewed: a lost SYN is repeated ever more rarely.
+        connecting = [link for link in self._links if link.state is State.CONNECTING]
+        if len(connecting) == 2 and self._loop.time() - connecting[1].born >= _FRESH:
+            connecting.pop().close()
+        if len(connecting) < 2:
             self._links.append(Link(self._make(), self._on_change))
 
     def _keep_spare(self) -> None:

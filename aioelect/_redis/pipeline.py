@@ -16,7 +16,7 @@ from typing import Protocol
 
 from redis import exceptions as redis_errors
 
-from .ending import sever
+from .ending import cut, sever
 from .refusals import Fault, Trouble, fault_of, is_reply, timed_out, trouble_of
 from .wire import Command, pack
 
@@ -34,6 +34,9 @@ _BATCH_BYTES = 64 * 1024
 
 # The reply to a call may lie unread in the socket when its timer is late because the loop was blocked.
 _LATE = 0.01
+
+# A call that had less time than this says nothing about the connection.
+_PATIENCE = 0.01
 
 _CLOSED = Trouble("closed", "the connection was closed")
 
@@ -101,6 +104,7 @@ class Link:
         self._changed = changed
         self._message = message  # told of what arrives on channels, which is nobody's reply
         self._loop = asyncio.get_running_loop()
+        self.born = self._loop.time()
         self._queue: deque[_Call] = deque()  # not sent yet
         self._sent: deque[_Call] = deque()  # in the order of the replies to come
         self._waiting = 0
@@ -156,7 +160,8 @@ class Link:
             self._loop.call_later(_LATE / 2, self._expire, answer, limit, None)
             return
         answer.set_exception(timed_out(limit).error())
-        self.retire()
+        if limit >= _PATIENCE:
+            self.retire()
 
     def _settle(self) -> None:
         if self.state is State.SUSPECT and self._waiting == 0:
@@ -244,4 +249,5 @@ class Link:
                 async with asyncio.timeout(_GOODBYE):
                     await self._connection.disconnect()
             else:
+                cut(self._connection)
                 await self._connection.disconnect(nowait=True)

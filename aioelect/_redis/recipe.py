@@ -108,12 +108,17 @@ class Recipe:
 class _ResolvingPool(SentinelConnectionPool):
     """Resolves the master for connections that are not the pool's, and keeps nothing open in between."""
 
+    asking = 0
+
     async def get_master_address(self) -> Any:
+        self.asking += 1
         try:
             return await self.sentinel_manager.discover_master(self.service_name)
         finally:
-            for client in self.sentinel_manager.sentinels:
-                await client.connection_pool.disconnect()
+            self.asking -= 1
+            if not self.asking:
+                for client in self.sentinel_manager.sentinels:
+                    await client.connection_pool.disconnect()
 
 
 def _resolving(theirs: SentinelConnectionPool) -> _ResolvingPool:

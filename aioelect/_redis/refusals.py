@@ -35,7 +35,7 @@ class Trouble:
     passing: bool = False
 
     def error(self) -> StoreError:
-        """The exception for one caller."""
+        """Make the exception for one caller."""
         if not self.rejected:
             return StoreUnavailable(self.message, reason=self.reason)
         error = StoreRejected(self.message, reason=self.reason)
@@ -87,12 +87,13 @@ _REJECTED = {
     "WRONGPASS": "the server refused the user name or password: correct the client's credentials",
     "NOPERM": "the server user lacks a permission: grant what the documented ACL line lists",
     "WRONGTYPE": "a key of this name holds something else: choose another name or prefix, or remove that key",
+    "UNKNOWN COMMAND": "the server, or a proxy before it, does not know a command: let EVAL and EVALSHA pass",
     "CROSSSLOT": "the keys of one name are in different hash slots: the prefix must not contain braces",
 }
 
 _ACL_IN_SCRIPT = re.compile(r"ACL failure in script|can't run this command or subcommand|can't publish to the channel")
 _NESTED = re.compile(rf"(?:^|[\s:])-?({'|'.join([*_UNAVAILABLE, *_PASSING, *_REJECTED])})\s")
-_ECHO = re.compile(r"(unknown (?:command|subcommand)).*", re.IGNORECASE | re.DOTALL)
+_ECHO = re.compile(r"(unknown (?:sub)?command[^,]{0,40}).*", re.IGNORECASE | re.DOTALL)
 _CODE = re.compile(r"([A-Z][A-Z]+)(?: |$)(.*)", re.DOTALL)
 
 
@@ -136,7 +137,7 @@ def trouble_of(error: BaseException | Fault) -> Trouble:
 
 
 def redacted(text: str) -> str:
-    """The text without what follows "unknown command": the server repeats the arguments there."""
+    """Cut off what follows an unknown command's name: the server repeats the arguments there."""
     return _ECHO.sub(r"\1", text)
 
 
@@ -153,6 +154,8 @@ def _classed(fault: Fault) -> Trouble:
             code = "NOPERM"
         elif nested := _NESTED.search(fault.text):
             code = nested[1]
+        elif _ECHO.search(fault.text):
+            code = "UNKNOWN COMMAND"
     said = f"(server: {fault.code} {fault.text})"
     if code in _UNAVAILABLE:
         return Trouble(code.lower(), f"{_UNAVAILABLE[code]}: try again when that is over {said}")

@@ -47,25 +47,48 @@ class Runtime:
 
 
 class _Registry:
+    """What is open, by event loop."""
+
     def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.loops: dict[asyncio.AbstractEventLoop, dict[Hashable, Runtime]] = {}
+        self._pid = os.getpid()
+        self._loops: dict[asyncio.AbstractEventLoop, dict[Hashable, Runtime]] = {}
+        self._inherited: list[object] = []
+
+    def of(self, loop: asyncio.AbstractEventLoop) -> dict[Hashable, Runtime]:
+        """Give what is open in a loop, to read and to change."""
+        loops = self._own()
+        if loop not in loops:
+            self.forget(lambda other: other.is_closed())
+            if not loops:
+                atexit.unregister(self._at_exit)
+                atexit.register(self._at_exit)
+            loops[loop] = {}
+        return loops[loop]
+
+    def forget(self, ended: Callable[[asyncio.AbstractEventLoop], bool]) -> None:
+        """Let go of the loops that have ended."""
+        loops = self._own()
+        for loop in [loop for loop in loops if ended(loop)]:
+            for runtime in loops.pop(loop).values():
+                runtime.abandon()
+
+    def _own(self) -> dict[asyncio.AbstractEventLoop, dict[Hashable, Runtime]]:
+        if self._pid != os.getpid():
+            # Kept for ever: if a parent's connections were collected here, that would disturb the parent.
+            self._inherited.append(self._loops)
+            self._pid, self._loops = os.getpid(), {}
+        return self._loops
+
+    def _at_exit(self) -> None:
+        self.forget(lambda loop: not loop.is_running())
 
 
 _registry = _Registry()
-_inherited: list[_Registry] = []  # kept for ever: collecting a parent's connections would disturb the parent
 
 
 def runtime_of(origin: Origin) -> Runtime:
-    """What is open for an origin in the running loop; made if need be."""
-    loop = asyncio.get_running_loop()
-    runtimes = _own().loops.get(loop)
-    if runtimes is None:
-        _forget_ended()
-        if not _own().loops:
-            atexit.unregister(_at_exit)
-            atexit.register(_at_exit)
-        runtimes = _own().loops.setdefault(loop, {})
+    """Give what is open for an origin in the running loop; made if need be."""
+    runtimes = _registry.of(asyncio.get_running_loop())
     runtime = runtimes.get(origin.key)
     if runtime is None:
         runtime = runtimes[origin.key] = Runtime(origin)
@@ -74,25 +97,6 @@ def runtime_of(origin: Origin) -> Runtime:
 
 async def close_runtime(origin: Origin) -> None:
     """Close what is open for an origin in the running loop."""
-    runtime = _own().loops.get(asyncio.get_running_loop(), {}).pop(origin.key, None)
+    runtime = _registry.of(asyncio.get_running_loop()).pop(origin.key, None)
     if runtime is not None:
         await runtime.aclose()
-
-
-def _at_exit() -> None:
-    _forget_ended(at_exit=True)
-
-
-def _own() -> _Registry:
-    global _registry
-    if _registry.pid != os.getpid():
-        _inherited.append(_registry)
-        _registry = _Registry()
-    return _registry
-
-
-def _forget_ended(*, at_exit: bool = False) -> None:
-    for loop in list(_own().loops):
-        if loop.is_closed() or (at_exit and not loop.is_running()):
-            for runtime in _own().loops.pop(loop).values():
-                runtime.abandon()

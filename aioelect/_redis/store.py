@@ -155,8 +155,8 @@ def _explained(claim: Claim, keys: wire.Keys) -> Iterator[None]:
         )
     except wire.TokensExhausted:
         refusal = StoreRejected(
-            f"the token in {keys.fence.decode()} leaves no room for a higher one, so another program wrote it: delete it"
-            " and restart the processes that have seen it",
+            f"the token in {keys.fence.decode()} leaves no room for a higher one, so another program wrote it:"
+            " delete it and restart the processes that have seen it",
             reason="tokens exhausted",
         )
     except wire.Malformed:

@@ -68,8 +68,7 @@ def pack(commands: Sequence[Command]) -> bytes:
     parts: list[bytes] = []
     for command in commands:
         parts.append(b"*%d\r\n" % len(command))
-        for argument in command:
-            parts.append(b"$%d\r\n%b\r\n" % (len(argument), argument))
+        parts.extend(b"$%d\r\n%b\r\n" % (len(argument), argument) for argument in command)
     return b"".join(parts)
 
 

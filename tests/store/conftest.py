@@ -19,7 +19,7 @@ from support import servers
 
 MakeStore = Callable[[], Store]
 
-PASSWORD = "geheim"  # noqa: S105 - of servers that live for one test
+PASSWORD = "geheim"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -9,12 +9,14 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
 
 import aioelect
 from aioelect._errors import StoreUnavailable
+from aioelect._redis import links as links_module
 from aioelect._redis.links import Links
 from aioelect._redis.runtime import runtime_of
 from aioelect._redis.store import RedisStore, open_store
@@ -173,6 +175,50 @@ async def test_p4_a_handshake_slower_than_the_limit_succeeds_in_the_background(
         assert tries > 3
         assert proxy.accepted <= 3
         await aioelect.aclose(store)
+
+
+class Deaf:
+    """A connection that is never established."""
+
+    made = 0
+    open = 0
+    is_connected = False
+
+    async def connect(self) -> None:
+        """Hang."""
+        type(self).made += 1
+        type(self).open += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            type(self).open -= 1
+
+    async def disconnect(self, nowait: bool = False) -> None:
+        """Have nothing to do."""
+
+
+async def test_p4_attempts_to_connect_are_few_and_one_of_them_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "_FRESH", 0.1)
+    route = Links(cast(Any, Deaf))
+    loop = asyncio.get_running_loop()
+    for _ in range(20):
+        with pytest.raises(StoreUnavailable, match="no connection"):
+            await route.link(loop.time() + 0.02)
+        assert Deaf.open <= 2
+    assert 3 <= Deaf.made <= 6
+    await route.aclose()
+    assert Deaf.open == 0
+
+
+async def test_p4_a_call_with_hardly_any_time_says_nothing_about_the_connection(
+    store: RedisStore, proxy: Proxy
+) -> None:
+    await warm(store)
+    proxy.reply("EVALSHA").delay(0.05)
+    with pytest.raises(StoreUnavailable):
+        await store.acquire(a_claim(), limit=0.001)
+    await granted(store, a_claim("other"))
+    assert len(proxy.connections) == proxy.accepted == 2
 
 
 async def test_p4_a_server_that_does_not_accept_costs_each_call_its_own_limit(make_server: MakeServer) -> None:

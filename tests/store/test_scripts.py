@@ -446,6 +446,30 @@ async def test_p11_a_refused_connection_is_unavailable_at_once(make_server: Make
     assert time.monotonic() - start < 1.0
 
 
+async def test_p11_a_server_with_too_many_clients_is_unavailable(make_server: MakeServer, connect: Connect) -> None:
+    server = make_server(maxclients=2)
+    first, second = connect(server), connect(server)
+    await first.ping()
+    await second.ping()
+    store = open_store(connect(server, client_name="third"), "aioelect")
+    await refusal(store.acquire(a_claim(), limit=LIMIT), StoreUnavailable, "connection")
+    await first.aclose()
+    await second.aclose()
+    await until(lambda: server.info("clients")["connected_clients"] == "1")
+    await granted(store, a_claim())
+
+
+async def test_p11_a_server_without_scripts_is_rejected(
+    any_server: Server, make_server: MakeServer, connect: Connect
+) -> None:
+    server = make_server('rename-command EVALSHA ""', binary=any_server.binary)
+    store = open_store(connect(server), "aioelect")
+    claim = a_claim()
+    error = await refusal(store.acquire(claim, limit=LIMIT), StoreRejected, "unknown command")
+    assert "EVALSHA" in str(error)
+    assert claim.owner[:8] not in str(error)
+
+
 # -- rights -----------------------------------------------------------------------------------------------------------
 
 

@@ -221,7 +221,7 @@ class MemoryStore:
             try:
                 self.before(verb, claim)
                 result = step()
-            except BaseException as error:  # noqa: BLE001 - whatever a hook raises is the answer
+            except BaseException as error:
                 loop.call_later(self.back, fail, error)
             else:
                 loop.call_later(self.back, reply, result)
@@ -229,7 +229,7 @@ class MemoryStore:
         def reply(result: Answer) -> None:
             try:
                 self.after(verb, claim)
-            except BaseException as error:  # noqa: BLE001 - whatever a hook raises is the answer
+            except BaseException as error:
                 fail(error)
             else:
                 if not answer.done():
