@@ -92,7 +92,7 @@ async def test_p3_a_holder_that_is_cut_off_stops_before_another_gets_in_and_its_
 async def test_p4_claims_that_share_a_connection_survive_its_hanging_because_a_spare_takes_over(
     make_peer: MakePeer,
 ) -> None:
-    ttl = 2.0
+    ttl = 1.5
     peer = await make_peer()
     holdings = [Holding(peer, name, ttl) for name in ("first", "second", "third")]
     tasks = [await holding.begun() for holding in holdings]
@@ -157,7 +157,7 @@ async def test_p13_a_candidate_that_was_cut_off_stands_again_when_the_network_is
 
     running = asyncio.create_task(peer.elector("role", ttl=ttl).run(work))
     await until(lambda: peer.journal.of(TermStopped))
-    await asyncio.sleep(2 * ttl)  # it meets the black hole as a candidate, too
+    await asyncio.sleep(ttl / 2)  # it meets the black hole as a candidate, too
     assert len(tokens) == 1
     peer.proxy.heal()
     async with asyncio.timeout(2 * ttl + SLACK):

@@ -93,7 +93,7 @@ async def test_p10_a_release_between_the_failed_try_and_the_subscription_is_not_
 async def test_p10_a_waiter_gets_in_when_the_ttl_of_a_killed_holder_is_up_and_not_before(
     server: Server, make_peer: MakePeer
 ) -> None:
-    ttl = 1.5
+    ttl = 1.0
     peer = await make_peer()
     with candidate(server, NAME, ttl=ttl) as child:
         await child.expect(event="leads")
@@ -182,7 +182,7 @@ async def test_p10_a_release_that_a_broken_subscription_missed_is_found_when_it_
 async def test_p10_a_subscription_that_hangs_costs_a_waiter_no_more_than_the_holders_ttl(
     server: Server, make_peer: MakePeer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ttl = 2.0
+    ttl = 1.2
     async with waiting(server, make_peer, ttl) as (holder, waiter, peer):
         peer.proxy.black_hole(subscription_of(peer))
         await holder.give_back()
@@ -236,7 +236,7 @@ async def test_p10_without_channel_rights_a_waiter_polls_ten_times_a_ttl_and_say
 async def test_p10_waiting_costs_one_and_a_quarter_commands_a_ttl_and_process_at_most(
     server: Server, make_peer: MakePeer, waiters: int
 ) -> None:
-    ttl, lives = 0.6, 8
+    ttl, lives = 0.5, 7
     here, there = await make_peer(), await make_peer()
     holder = Taking(here, ttl)
     await holder.won(AT_ONCE)

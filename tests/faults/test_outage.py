@@ -52,6 +52,7 @@ async def outage(server: Server, length: float, *, empty: bool) -> float:
     return time.monotonic()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_p13_after_each_of_ten_outages_of_5_ttl_there_is_one_leader_within_ttl_and_a_second(
     make_server: MakeServer,

@@ -74,7 +74,7 @@ async def test_p7_a_leader_that_gets_sigterm_cleans_up_and_then_hands_over_at_on
 async def test_p10_a_leader_that_is_killed_is_replaced_when_its_ttl_is_up_and_not_before(
     server: Server, stack: ExitStack
 ) -> None:
-    ttl = 1.5
+    ttl = 1.0
     company = Company(stack, server, ttl)
     for _ in range(2):
         leader, token = await company.leader(), company.token
