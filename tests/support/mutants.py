@@ -16,7 +16,8 @@ from aioelect._core import timing as durations
 from aioelect._core.hold import Action, EndReason
 from aioelect._core.timing import Timing
 from aioelect._store import Released, Renewed
-from support.schedules import FASTEST, LOST, SLOWEST, Answer, Life, Message, Schedule, Server
+from support.model_server import Answer, Server
+from support.schedules import FASTEST, LOST, SLOWEST, Life, Message, Schedule
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 Step = tuple[hold.State, tuple[Action, ...]]
