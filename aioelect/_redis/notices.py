@@ -27,7 +27,7 @@ _log = logging.getLogger("aioelect")
 _ANSWER = 5.0  # how long the server may take to confirm a subscription
 _LINGER = 5.0  # a channel that nobody watches is kept for the next one who does
 _IDLE = 25.0  # and then the connection
-_PING = 30.0  # a silent connection may be a dead one
+_PING = 120.0  # a silent connection may be a dead one; more often, and waiting would cost more than 1.25 commands a ttl
 _DENIED = 60.0  # rights are rarely granted while one waits
 _BACKOFF = (0.05, 5.0)  # first and longest pause between attempts to connect
 
