@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from aioelect.cli.demo.verdict import Unable
+
 __all__ = ["cli"]
 
 INTERRUPTED = 130  # what shells report for Ctrl-C
@@ -27,23 +29,18 @@ def demo(url: str | None) -> None:
     """
     if not hasattr(signal, "SIGSTOP"):
         raise click.ClickException("The demo stops and continues processes by signals: it needs Linux or macOS.")
-    from rich.console import Console  # noqa: PLC0415
-
-    from aioelect.cli.demo.shelter import Shelter  # noqa: PLC0415
-    from aioelect.cli.demo.story import Unable, perform  # noqa: PLC0415
-    from aioelect.cli.demo.view import View  # noqa: PLC0415
-
-    view = View(Console(highlight=False))
     try:
+        from rich.console import Console  # noqa: PLC0415
+
+        from aioelect.cli.demo.shelter import Shelter  # noqa: PLC0415
+        from aioelect.cli.demo.story import perform  # noqa: PLC0415
+        from aioelect.cli.demo.view import View  # noqa: PLC0415
+
         with Shelter() as shelter:
-            try:
-                code = perform(view, shelter, url)
-            finally:
-                # The end takes milliseconds, and would not be one if it were interrupted.
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
+            code = perform(View(Console(highlight=False)), shelter, url)
+    except KeyboardInterrupt:
+        click.echo("\nInterrupted. The demo's processes and its folder are gone.")
+        code = INTERRUPTED
     except Unable as error:
         raise click.ClickException(str(error)) from None
-    except KeyboardInterrupt:
-        view.say("\nInterrupted. The demo's processes and its folder are gone.")
-        code = INTERRUPTED
     sys.exit(code)

@@ -92,6 +92,8 @@ class Stage:
     ) -> None:
         """Kill what is left: whatever had to end in good order has ended. Nobody is told what comes of that."""
         self._on_line = None
+        # From here to the end of the demo it takes milliseconds; a second Ctrl-C would only make a mess of it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()

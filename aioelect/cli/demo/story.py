@@ -22,7 +22,7 @@ from aioelect.cli.demo.stage import Line, Stage
 from aioelect.cli.demo.verdict import Election, Facts, HandOver, NotShown, Pause, TakeOver, Unable, missing, ms
 from aioelect.cli.demo.view import View
 
-__all__ = ["Unable", "perform"]
+__all__ = ["perform"]
 
 F = TypeVar("F", bound=Facts)
 
