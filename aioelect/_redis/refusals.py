@@ -147,16 +147,16 @@ def timed_out(limit: float, what: str = "no answer") -> Trouble:
 
 
 def _classed(fault: Fault) -> Trouble:
-    code = fault.code
+    code, whole = fault.code, f"{fault.code} {fault.text}"
     if code not in _UNAVAILABLE and code not in _PASSING and code not in _REJECTED:
         # A script on 6.2 reports the refusal of one of its commands somewhere inside its own error text.
-        if _ACL_IN_SCRIPT.search(fault.text):
+        if _ACL_IN_SCRIPT.search(whole):  # an older client library takes its first word for a code
             code = "NOPERM"
         elif nested := _NESTED.search(fault.text):
             code = nested[1]
         elif _ECHO.search(fault.text):
             code = "UNKNOWN COMMAND"
-    said = f"(server: {fault.code} {fault.text})"
+    said = f"(server: {whole})"
     if code in _UNAVAILABLE:
         return Trouble(code.lower(), f"{_UNAVAILABLE[code]}: try again when that is over {said}")
     if code in _PASSING:
