@@ -1,7 +1,7 @@
 """One timer per event loop for all claims: it re-reads the clock at least once a second, and wakes whoever is due.
 
-Event-loop timers stand still while the machine is suspended; due times are instants of `_clock`, so the first tick after
-a suspend finds everything that fell due meanwhile.
+Event-loop timers stand still while the machine is suspended; due times are instants of `_clock`, so the first tick
+after a suspend finds everything that fell due meanwhile.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Ticker:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._heap: list[tuple[float, int, Due]] = []
+        self._entered: dict[Due, float] = {}  # the earliest entry of each
         self._order = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = _FOREVER
@@ -44,16 +45,27 @@ class Ticker:
         if due.wake_at == _FOREVER:
             return
         self._longest = min(self._longest, longest)
-        heapq.heappush(self._heap, (due.wake_at, next(self._order), due))
+        self._enter(due)
         if due.wake_at < self._armed_for:
             self._arm()
+
+    def _enter(self, due: Due) -> None:
+        if due.wake_at < self._entered.get(due, _FOREVER):  # else an earlier entry leads to it
+            self._entered[due] = due.wake_at
+            heapq.heappush(self._heap, (due.wake_at, next(self._order), due))
+
+    def _take(self) -> Due:
+        when, _, due = heapq.heappop(self._heap)
+        if self._entered.get(due) == when:
+            del self._entered[due]
+        return due
 
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._heap and self._heap[0][0] != self._heap[0][2].wake_at:  # a wish that was changed since
-            heapq.heappop(self._heap)
+        while self._heap and self._heap[0][0] < self._heap[0][2].wake_at:  # a wish that was put off since
+            self._enter(self._take())
         if not self._heap:
             self._armed_for, self._longest = _FOREVER, 1.0
             return
@@ -66,10 +78,12 @@ class Ticker:
         self._timer = None
         try:
             while self._heap and self._heap[0][0] <= now:
-                when, _, due = heapq.heappop(self._heap)
-                if when == due.wake_at:
+                due = self._take()
+                if due.wake_at <= now:
                     due.wake_at = _FOREVER
                     due.on_tick(now)
+                else:
+                    self._enter(due)
         finally:
             self._armed_for = _FOREVER
             self._arm()

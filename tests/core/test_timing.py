@@ -172,7 +172,7 @@ def test_p14_what_is_accepted_fits_together_and_the_rest_is_refused(
     every, stop = interval * ttl, renew_deadline * ttl
     fits = 0.01 <= every < ttl and every <= stop - TRIES * 0.001 and stop <= ttl - drift(ttl) - SLACK
     if not fits:
-        with pytest.raises(ConfigurationError, match="renew_interval|renew_deadline"):
+        with pytest.raises(ConfigurationError, match=r"renew_interval|renew_deadline"):
             Timing.of(ttl, renew_interval=every, renew_deadline=stop, drain_limit=drain)
         return
     timing = Timing.of(ttl, renew_interval=every, renew_deadline=stop, drain_limit=drain)
