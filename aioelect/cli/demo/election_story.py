@@ -78,7 +78,7 @@ class ElectionStory:
         stage, view, old = self._stage, self._view, self._leading
         with view.moving():
             left, sent = await self._strike(signal.SIGKILL)
-            view.event(sent, "", f"its claim is good for another {left:.2f} s, and nobody may lead before")
+            view.event(sent, "", f"its claim lasts another {left:.2f} s; nobody may lead before")
             new = self._leading = await stage.hear("elected", self._others(old.who), since=sent, limit=TTL + 15)
             await self._watch(new)
         view.table()

@@ -113,7 +113,7 @@ class PauseStory:
                     "bold" if who == "B" else "bold green" if refused else "bold red",
                 )
             case "lost":
-                view.event(line.at, who, f"{line['error']}: it learns that its lock was lost, after the write")
+                view.event(line.at, who, f"{line['error']}: now it learns that it had lost the lock")
 
 
 class _Spoilt(NotShown):

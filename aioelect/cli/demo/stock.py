@@ -11,7 +11,9 @@ SKU = "SKU-001"
 FIRST = 100
 
 PLAIN = "UPDATE stock SET qty = :qty WHERE sku = :sku"
-FENCED = "UPDATE stock SET qty = :qty, fence_token = :token WHERE sku = :sku AND fence_token <= :token"
+FENCED = """\
+UPDATE stock SET qty = :qty, fence_token = :token
+WHERE sku = :sku AND fence_token <= :token"""
 
 
 class Stock:

@@ -47,10 +47,10 @@ class Story:
         async with Stage(shelter, self._hear) as stage:
             if url is None:
                 own, url = await server.start_server(stage)
-                view.note(f"Its own Valkey (process {own.pid}) is at {url}; it ends with the demo.")
+                view.note(f"Its own Valkey: {url} (process {own.pid}), gone with the demo")
             else:
                 await probe(url)
-                view.note(f"The server is {without_password(url)}; what the demo leaves there expires within a minute.")
+                view.note(f"On {without_password(url)}; nothing stays there for more than a minute")
             elected, handed, taken = await self._elections(stage, url)
             plain, fenced = await self._pauses(stage, url)
         self._summary(elected, handed, taken, plain, fenced, time.monotonic() - began)
@@ -100,9 +100,9 @@ class Story:
         self._teller = story
         view.headline("4", f"A pause in the wrong place (ttl {SHORT_TTL * 1000:.0f} ms, pause {PAUSE * 1000:.0f} ms)")
         view.note(
-            "Pod A sets qty = 120 under a FencedLock. It is stopped after its check and before its write,",
-            "as by a garbage collection or a moved VM. Meanwhile pod B gets the lock and sets qty = 95.",
-            "The figure lies in a SQLite file.",
+            "Pod A sets qty = 120 in SQLite, under a FencedLock. It is stopped between its",
+            "check and its write, as by a garbage collection or a moved VM. Meanwhile pod B",
+            "gets the lock and sets qty = 95.",
         )
         view.headline("4a", "without a fence")
         view.note(stock.PLAIN)
@@ -112,7 +112,7 @@ class Story:
             lambda facts: f"qty = {facts.quantity}: the stale write stands. Neither renewal nor check() could help.",
         )
         view.headline("4b", "with a fence")
-        view.note(stock.FENCED)
+        view.note(*stock.FENCED.splitlines())
         fenced = await self.step(
             "4b",
             lambda: story.play(fenced=True),
@@ -151,16 +151,15 @@ class Story:
         view.headline("5", f"Summary, after {lasted:.1f} s")
         rows = []
         if elected is not None:
-            rows.append(("first election", ms(elected.took), "from the start of three candidates"))
+            rows.append(("first election", ms(elected.took), "after three began to stand"))
         if handed is not None:
-            rows.append(("hand-over", ms(handed.took), "from SIGTERM to the next leader"))
+            rows.append(("hand-over", ms(handed.took), "after SIGTERM"))
         if taken is not None:
-            left = f"from kill -9 to the next leader; {ms(taken.left)} were left of the ttl"
-            rows.append(("take-over", ms(taken.took), left))
+            rows.append(("take-over", ms(taken.took), f"after kill -9, with {ms(taken.left)} of ttl left"))
         for title, pause in (("pause, without a fence", plain), ("pause, with a fence", fenced)):
             if pause is not None:
-                refused = "was refused" if pause.rows[1] == 0 else "went through"
-                stood = f"A stood still for {pause.paused * 1000:.0f} ms, then its write {refused}"
+                wrote = "was refused" if pause.rows[1] == 0 else "wrote"
+                stood = f"A stood still {pause.paused * 1000:.0f} ms, then {wrote}"
                 rows.append((title, f"qty = {pause.quantity}", stood))
         view.pairs(rows)
         view.say()
@@ -171,8 +170,8 @@ class Story:
         view.say("How to go on", "bold")
         view.pairs(
             [
-                ("a leader in your code", "", "async with Elector(redis, 'scheduler').running(work): ..."),
-                ("a lock with a fence", "", "async with FencedLock(redis, 'stock').. as term: write(..., term.token)"),
+                ("a leader in your code", "", "async with Elector(redis, 'scheduler').running(work):"),
+                ("a lock with a fence", "", "async with FencedLock(redis, 'stock') as term:"),
                 ("the leader you just saw", "", where(worker)),
                 ("the pods you just saw", "", where(pod)),
                 ("on your own server", "", "aioelect demo --redis redis://localhost"),

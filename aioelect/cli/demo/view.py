@@ -88,7 +88,9 @@ class View:
     def pairs(self, rows: Iterable[tuple[str, str, str]]) -> None:
         """Label, value, explanation."""
         for label, value, meaning in rows:
-            text = Text.assemble((f"   {label:<24}", "bold"), (f"{value:<12}", "green"), (meaning, "dim"))
+            text = Text.assemble(
+                (f"   {label:<24}", "bold"), (f"{value:<12}" if value else "", "green"), (meaning, "dim")
+            )
             text.rstrip()
             self._console.print(text, soft_wrap=True)
 
