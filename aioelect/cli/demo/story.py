@@ -101,8 +101,8 @@ class Story:
         view.headline("4", f"A pause in the wrong place (ttl {SHORT_TTL * 1000:.0f} ms, pause {PAUSE * 1000:.0f} ms)")
         view.note(
             "Pod A sets qty = 120 in SQLite, under a FencedLock. It is stopped between its",
-            "check and its write, as by a garbage collection or a moved VM. Meanwhile pod B",
-            "gets the lock and sets qty = 95.",
+            "check and its write, as by a garbage collection or a moved VM. Meanwhile",
+            "pod B gets the lock and sets qty = 95.",
         )
         view.headline("4a", "without a fence")
         view.note(stock.PLAIN)
