@@ -29,6 +29,12 @@ def listeners(server: Server) -> list[int]:
     return counts
 
 
+def traffic(server: Server) -> tuple[int, int]:
+    """Connections and commands that the server has seen so far."""
+    stats = server.info("stats")
+    return int(stats["total_connections_received"]), int(stats["total_commands_processed"])
+
+
 @pytest.mark.slow
 async def test_p4_a_wait_without_a_word_for_twelve_seconds_is_no_error(
     server: Server, connect: Connect, caplog: pytest.LogCaptureFixture
@@ -59,7 +65,11 @@ async def test_p4_a_wait_without_a_word_for_twelve_seconds_is_no_error(
     clients = [connect(server, **settings) for settings in SETTINGS]
     waiters = [asyncio.create_task(waiter(redis, f"name-{n}", n)) for n, redis in enumerate(clients)]
     await until(lambda: all(count > 0 for count in listeners(server)))
+    await asyncio.sleep(0.5)  # the spare connections are made in the background
+    before = traffic(server)
     await asyncio.sleep(IDLE)
+    # Our own looking is all there was: nobody gave up a connection, nobody asked again.
+    assert [late - early for early, late in zip(before, traffic(server), strict=True)] == [1, 1]
     assert [task for task in holders + waiters if task.done()] == []
     assert entered == {}
     started = time.monotonic()
