@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -97,3 +98,26 @@ async def granted(store: Store, claim: Claim) -> int:
     answer = await store.acquire(claim, limit=5.0)
     assert isinstance(answer, Granted), answer
     return answer.token
+
+
+class FakeLink:
+    """A link that knows a native form."""
+
+    native: bytes | None = b"DELEX"
+    probed = True
+
+
+class FakeRoute:
+    """A server that answers as told."""
+
+    def __init__(self, *answers: list[object]) -> None:
+        self.link, self.answers = FakeLink(), list(answers)
+        self.asked: list[Sequence[Sequence[bytes]]] = []
+
+    async def exchange(self, key: bytes, commands: Any, deadline: float, /) -> Any:
+        """Take down what is asked, and answer."""
+        self.asked.append(commands(self.link))
+        return self.link, self.answers.pop(0)
+
+    def drop(self, key: bytes, /) -> None:
+        """Nothing to drop."""
