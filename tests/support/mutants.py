@@ -106,6 +106,10 @@ def _no_drift(_: float) -> float:
     return 0.0
 
 
+def _half_the_drift(ttl: float) -> float:
+    return ttl / 200 + 0.003
+
+
 OK = Message()
 SILENT = (LOST,) * 20  # nothing gets through any more
 LATER = Life(start=0.5, body=9.0)  # waits, and takes over as soon as it may
@@ -139,6 +143,12 @@ MUTANTS = (
         "drift is forgotten",
         _instead_of(durations, "drift", _no_drift),
         Schedule((Life(rate=SLOWEST, drain=0.5, messages=(OK, *SILENT)), LATER), server_rate=FASTEST),
+        "process 0 believes",
+    ),
+    Mutant(
+        "clocks are trusted to half a percent",
+        _instead_of(durations, "drift", _half_the_drift),
+        Schedule((Life(rate=SLOWEST, drain=0.5, messages=(OK, *SILENT)), LATER), server_rate=FASTEST, ttl=15.0),
         "process 0 believes",
     ),
     Mutant(
