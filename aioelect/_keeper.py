@@ -135,7 +135,7 @@ class Keeper:
         self._feed(hold.Tick(now))
         if not isinstance(self.state, hold.Held):
             raise ended(self)
-        renewal = self._start_renewal(min(self.timing.try_limit, hold.life_left(self.state, now)))
+        renewal = self._start_renewal(self.timing.try_limit)
         await asyncio.wait({renewal})
         if not isinstance(self.state, hold.Held):
             raise ended(self)
@@ -231,7 +231,7 @@ class Keeper:
         for action in actions:
             match action:
                 case Action.RENEW if self._kept:
-                    self._start_renewal(min(self.timing.response_limit, hold.life_left(self.state, event.now)))
+                    self._start_renewal(self.timing.response_limit)
                 case Action.STOP:
                     self._stop()
                 case _:
@@ -262,6 +262,10 @@ class Keeper:
 
     async def _renew_once(self, limit: float) -> StoreError | None:
         sent_at = _clock.now()
+        limit = min(limit, hold.life_left(self.state, sent_at))
+        if limit <= 0:  # the process stood still since this was decided
+            self._feed(hold.Tick(sent_at))
+            return None
         try:
             answer = await self._store.renew(self._claim, limit=limit)
         except Exception as exc:

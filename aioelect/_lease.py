@@ -93,7 +93,7 @@ class Session:
             if kept:
                 line = waiter.line
                 line.hold(keeper, Holder(keeper.info.identity, keeper.info.token, keeper.info.id, None))
-                keeper.when_over(lambda over: line.let_go(over, over.told))
+                keeper.when_over(lambda over: line.let_go(over, over.told, over.taken_by))
             won.append(keeper)
             return True
 

@@ -85,10 +85,10 @@ class Line:
         self._holders[who] = known_by
         self.saw(known_by)
 
-    def let_go(self, who: object, told: int) -> None:
-        """A term's work is over; `told` others heard of the release."""
+    def let_go(self, who: object, told: int, successor: Holder | None = None) -> None:
+        """A term's work is over; `told` others heard of the release, or somebody else has taken it."""
         self._holders.pop(who, None)
-        self.saw(None)
+        self.saw(successor)
         self._others_wait = told > 0
         self._turns = self._turns + 1 if told > 0 else 0
         if self._others_wait:  # remembered for a while: whoever comes straight back is not served before them
