@@ -1,13 +1,13 @@
 """P12: the server's own compare-and-delete where it has one, found out by trying, forgotten with the connection."""
 
 import pytest
-from conftest import Connect, MakeServer
 from redis.asyncio import Redis
+
+from aioelect import FencedLock, Lease, ReleaseOutcome, aclose
+from conftest import Connect, MakeServer
 from support import servers
 from support.proxy import Proxy
 from support.servers import Binary, Server
-
-from aioelect import FencedLock, Lease, ReleaseOutcome, aclose
 
 pytestmark = pytest.mark.faults
 
