@@ -5,6 +5,7 @@ Each test has a server of its own and brings it into the state for real. `Troubl
 
 import asyncio
 import contextlib
+import logging
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -136,13 +137,6 @@ def binary(request: pytest.FixtureRequest) -> Binary:
     return found
 
 
-@pytest.fixture(params=TROUBLES, ids=lambda trouble: trouble.reason)
-def trouble(request: pytest.FixtureRequest) -> Trouble:
-    """Each trouble."""
-    found: Trouble = request.param
-    return found
-
-
 @pytest.fixture
 async def own(binary: Binary, make_server: MakeServer) -> Server:
     """A server for this test."""
@@ -168,50 +162,68 @@ async def lock_once(redis: Redis, entered: list[Term]) -> None:
 
 
 async def test_p11_acquiring_under_trouble_is_told_as_such_and_a_waiter_or_candidate_gets_in_when_it_is_over(
-    own: Server, redis: Redis, trouble: Trouble
+    binary: Binary, make_server: MakeServer, connect: Connect
 ) -> None:
-    async with FencedLock(redis, "warm"):
-        pass
-    await trouble.begin(own)
-    with pytest.raises(trouble.error) as caught:
-        await Lease(redis, "lease", ttl=1.0).try_acquire()
-    assert caught.value.reason in (trouble.reason, "timeout")  # a busy server may take long to say so
-    assert caught.value.name == "lease"
-    if isinstance(caught.value, StoreRejected):
-        assert caught.value.passing
-    led: list[Term] = []
-    entered: list[Term] = []
-    standing = asyncio.create_task(lead_once(redis, led))
-    waiting = asyncio.create_task(lock_once(redis, entered))
-    await asyncio.sleep(0.2)
-    assert (led, entered) == ([], [])
-    assert not standing.done()
-    assert not waiting.done()
-    await trouble.end(own)
-    await asyncio.wait_for(asyncio.gather(standing, waiting), 15)
-    assert (len(led), len(entered)) == (1, 1)
-    assert own.call("EXISTS", "aioelect:{lease}") == 0
+    """All troubles at once, each on a server of its own."""
+
+    async def endure(trouble: Trouble) -> None:
+        own = make_server(binary=binary)
+        redis = connect(own)
+        async with FencedLock(redis, "warm"):
+            pass
+        await trouble.begin(own)
+        with pytest.raises(trouble.error) as caught:
+            await Lease(redis, "lease", ttl=1.0).try_acquire()
+        assert caught.value.reason in (trouble.reason, "timeout")  # a busy server may take long to say so
+        assert caught.value.name == "lease"
+        if isinstance(caught.value, StoreRejected):
+            assert caught.value.passing, trouble
+        led: list[Term] = []
+        entered: list[Term] = []
+        standing = asyncio.create_task(lead_once(redis, led))
+        waiting = asyncio.create_task(lock_once(redis, entered))
+        await asyncio.sleep(0.2)
+        assert (led, entered) == ([], []), trouble
+        assert not standing.done(), trouble
+        assert not waiting.done(), trouble
+        await trouble.end(own)
+        await asyncio.wait_for(asyncio.gather(standing, waiting), 15)
+        assert (len(led), len(entered)) == (1, 1), trouble
+        assert own.call("EXISTS", "aioelect:{lease}") == 0, trouble
+        await aclose(redis)
+
+    await asyncio.gather(*map(endure, TROUBLES))
 
 
 async def test_p11_a_holder_goes_on_through_trouble_that_ends_before_its_renew_deadline(
-    own: Server, redis: Redis, trouble: Trouble, caplog: pytest.LogCaptureFixture
+    binary: Binary, make_server: MakeServer, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with FencedLock(redis, "name", ttl=3.0) as term:
-        token = term.token
-        await trouble.begin(own)
-        if trouble.renews:
-            for _ in range(3):
-                await term.renew()
-        else:
-            with pytest.raises((StoreUnavailable, StoreRejected)):
-                await term.renew()
-        assert term.is_leader
-        await trouble.end(own)
-        await renewed(term)
-        await asyncio.sleep(0.05)
-        assert (term.is_leader, term.token) == (True, token)
-    levels = [record.levelname for record in caplog.records if record.levelno >= 30]
-    assert levels == ([] if trouble.renews else ["WARNING", "WARNING"]), caplog.text
+    """All troubles at once, each on a server of its own."""
+
+    async def endure(trouble: Trouble) -> None:
+        own = make_server(binary=binary)
+        redis = connect(own)
+        async with FencedLock(redis, trouble.reason, ttl=4.0) as term:
+            token = term.token
+            await trouble.begin(own)
+            if trouble.renews:
+                for _ in range(3):
+                    await term.renew()
+            else:
+                with pytest.raises((StoreUnavailable, StoreRejected)):
+                    await term.renew()
+            assert term.is_leader, trouble
+            await trouble.end(own)
+            await renewed(term)
+            await asyncio.sleep(0.05)
+            assert (term.is_leader, term.token) == (True, token), trouble
+        await aclose(redis)
+
+    await asyncio.gather(*map(endure, TROUBLES))
+    for trouble in TROUBLES:
+        records = [record for record in caplog.records if vars(record).get("lease_name") == trouble.reason]
+        levels = [record.levelname for record in records if record.levelno >= logging.WARNING]
+        assert levels == ([] if trouble.renews else ["WARNING", "WARNING"]), caplog.text
 
 
 async def renewed(term: Term) -> None:
