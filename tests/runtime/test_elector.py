@@ -111,9 +111,12 @@ async def test_p13_the_works_own_lease_lost_of_another_lock_is_an_error_and_no_l
     assert server.holder(NAME) is None
 
 
+@pytest.mark.parametrize("notices", [True, False], ids=["with notices", "polling"])
 async def test_p13_a_candidate_that_resigns_pauses_so_that_another_gets_it(
-    ours: MemoryStore, other: MemoryStore
+    server: MemoryServer, ours: MemoryStore, other: MemoryStore, notices: bool
 ) -> None:
+    if not notices:
+        server.mute()
     led: list[str] = []
 
     def work_of(who: str) -> Callable[[Term], Awaitable[None]]:
