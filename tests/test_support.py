@@ -1,9 +1,11 @@
 """The tests' own tools do what they say."""
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -289,6 +291,17 @@ def test_threaded_proxy_works_while_the_test_blocks(server: Server) -> None:
         client.get("a")
         assert time.monotonic() - start >= 0.05
         assert rule.reached_sync().args == (b"GET", b"a")
+
+
+async def test_proxy_that_closes_as_a_connection_comes_in_leaves_no_socket(server: Server) -> None:
+    """Whatever step the connection has reached by then; an unclosed socket would be a warning, and so an error."""
+    for turns in range(12):
+        async with Proxy(server) as proxy:
+            with socket.create_connection(("127.0.0.1", proxy.port)):
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                proxy.cut()
+    gc.collect()
 
 
 async def test_tls_before_a_plain_server(server: Server, certificates: Certificates, connect: Connect) -> None:

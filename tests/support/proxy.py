@@ -238,11 +238,7 @@ async def _server_side(
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
-    try:
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted, ssl=tls)
-    except BaseException:
-        accepted.close()
-        raise
+    transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted, ssl=tls)
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
@@ -365,7 +361,12 @@ class Proxy:
             connection = _Connection(self, number)
             task = self._loop.create_task(connection.serve(accepted), name=f"proxy connection {number}")
             self._connections[number] = connection, task
-            task.add_done_callback(lambda _: self._connections.pop(number, None))
+            task.add_done_callback(lambda _: self._forget(number, accepted))
+
+    def _forget(self, number: int, accepted: socket.socket) -> None:
+        self._connections.pop(number, None)
+        # A task that is cancelled before its first step never got to own the socket.
+        accepted.close()
 
     def _refuse(self) -> None:
         if self._listener is not None:
