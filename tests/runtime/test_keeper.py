@@ -348,3 +348,30 @@ async def test_p6_no_renewal_is_sent_once_release_began(server: MemoryServer) ->
     assert verbs(slow) == ["acquire", "renew", "release"]  # the renewal was in flight
     assert await quiet(slow)
     assert server.holder(NAME) is None
+
+
+async def test_p13_a_claim_that_goes_while_the_work_drains_is_no_second_end(
+    server: MemoryServer, ours: MemoryStore, heard: Heard
+) -> None:
+    with pytest.raises(LeaseTaken):
+        async with FencedLock(ours, NAME, ttl=TTL, observers=[heard]) as term:
+            term.resign()
+            server.seize(NAME)
+            with anyio.CancelScope(shield=True):
+                await asyncio.sleep(0.9 * TTL)
+    assert len(heard.of(TermStopped)) == len(heard.of(TermOver)) == 1
+
+
+async def test_p10_the_line_is_silent_while_a_local_term_is_held(ours: MemoryStore) -> None:
+    order: list[int] = []
+
+    async def wait_in_line(place: int) -> None:
+        async with FencedLock(ours, NAME, ttl=TTL, observers=()):
+            order.append(place)
+            asked = len(ours.calls)
+            await asyncio.sleep(5 * TTL)
+            assert set(verbs(ours, asked)) == {"renew"}
+
+    await asyncio.gather(*(wait_in_line(place) for place in range(4)))
+    assert order == [0, 1, 2, 3]
+    assert verbs(ours).count("acquire") == 4
