@@ -11,7 +11,7 @@ import anyio
 
 from aioelect._background import outlast, spawn
 from aioelect._core.timing import Duration
-from aioelect._errors import ConfigurationError, LeaseLost, NotHeld
+from aioelect._errors import AioelectError, ConfigurationError, LeaseLost, NotHeld
 from aioelect._events import CandidacyFailed, Observer
 from aioelect._follow import Following, Leader, LeaderEvent, Standing
 from aioelect._guard import Guard
@@ -235,9 +235,16 @@ class Candidacy:
                     await self._elector._campaign(self._work, self.standing)
         except Exception as exc:
             failure = exc
-            session.observers(CandidacyFailed(session.name, session.identity, f"{type(exc).__name__}: {exc}"))
-        finally:
-            self.standing.end(failure)
+        except asyncio.CancelledError:  # raised by the work on its own, or this task was cancelled from outside
+            failure = AioelectError(
+                f"the candidacy for {session.name!r} has ended: its work was cancelled, and not by aioelect",
+                name=session.name,
+                reason="cancelled",
+            )
+        if failure is not None:
+            cause = f"{type(failure).__name__}: {failure}"
+            session.observers(CandidacyFailed(session.name, session.identity, cause))
+        self.standing.end(failure)
 
     async def stop(self) -> None:
         """Stop the work, wait for it, release; a cancellation is raised when that is over."""

@@ -7,8 +7,6 @@ layer retries, and it is not the client's. RESP2 needs no HELLO and has no push 
 from __future__ import annotations
 
 import copy
-import functools
-import inspect
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, cast
 
@@ -32,6 +30,7 @@ _SENTINEL_LIMIT = 0.5
 _FOREIGN = frozenset(
     {
         "connection_pool",
+        "driver_info",
         "event_dispatcher",
         "himport_registry",
         "lib_name",
@@ -86,7 +85,11 @@ class Recipe:
             settings = {**self._settings, **_ours()}
             if pool is not None:
                 settings["connection_pool"] = pool
-            return cast(RawConnection, self._class(**settings))
+            connection = self._class(**settings)
+            for introduction in ("driver_info", "lib_name", "lib_version"):
+                # No CLIENT SETINFO: a handshake has to fit into a retry. The arguments for it changed with the versions.
+                setattr(connection, introduction, None)
+            return cast(RawConnection, connection)
 
         return make
 
@@ -164,16 +167,7 @@ def _ours() -> dict[str, Any]:
         "socket_timeout": None,  # limits are ours; on 3.11 the client's can swallow a cancellation
         "decode_responses": False,
         "health_check_interval": 0,
-        **_anonymous(),
     }
-
-
-@functools.cache
-def _anonymous() -> dict[str, None]:
-    # No CLIENT SETINFO: a handshake has to fit into a retry. The settings for it depend on the library's version.
-    if "driver_info" in inspect.signature(AbstractConnection.__init__).parameters:
-        return {"driver_info": None}
-    return {"lib_name": None, "lib_version": None}
 
 
 def _frozen(value: object) -> Hashable:
