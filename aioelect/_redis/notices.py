@@ -40,30 +40,39 @@ class Subscription:
         self._loop = asyncio.get_running_loop()
         self._news: Notice | None = None
         self._gap = False  # something may have been missed: say so when it is over
+        self._closed = False
         self._waiter: asyncio.Future[None] | None = None
 
     @property
     def live(self) -> bool:
         """True while the subscription is confirmed."""
-        return self._channel.live and self in self._channel.watchers
+        return self._channel.live and not self._detached
 
     async def ready(self, limit: float) -> bool:
         """Wait for the confirmation."""
-        await self._until(lambda: self.live or self._channel.denied or self not in self._channel.watchers, limit)
+        await self._until(lambda: self.live or self._channel.denied or self._detached, limit)
         self._gap = self._gap or not self.live
         return self.live
 
     async def next(self, limit: float | None) -> Notice | None:
-        """The newest notice since the last call."""
+        """Wait for the newest notice since the last call.
+
+        Without a subscription there is nothing to hear, but time to pass: callers sleep in here.
+        """
         self._gap = self._gap or not self.live
-        await self._until(lambda: self._news is not None or self not in self._channel.watchers, limit)
+        await self._until(lambda: self._news is not None or self._closed or (limit is None and self._detached), limit)
         news, self._news = self._news, None
         return news
 
     def close(self) -> None:
         """Stop listening."""
+        self._closed = True
         self._channel.leave(self)
         self.wake()
+
+    @property
+    def _detached(self) -> bool:
+        return self not in self._channel.watchers
 
     def tell(self, notice: Notice) -> None:
         """A notice for this listener; replaces one that was not fetched."""
@@ -168,7 +177,8 @@ class Notices:
         self._closed = True
         for channel in tuple(self._channels.values()):
             for watcher in tuple(channel.watchers):
-                watcher.close()
+                channel.leave(watcher)
+                watcher.wake()
         if self._runner is not None:
             self._runner.cancel()
             await asyncio.wait([self._runner])

@@ -87,7 +87,7 @@ class Recipe:
                 settings["connection_pool"] = pool
             connection = self._class(**settings)
             for introduction in ("driver_info", "lib_name", "lib_version"):
-                # No CLIENT SETINFO: a handshake has to fit into a retry. The arguments for it changed with the versions.
+                # No CLIENT SETINFO: a handshake has to fit into a retry. Its arguments changed with the versions.
                 setattr(connection, introduction, None)
             return cast(RawConnection, connection)
 

@@ -64,7 +64,7 @@ _UNAVAILABLE = {
     "TRYAGAIN": "the hash slot is being moved",
     "CLUSTERDOWN": "the cluster is down",
     "MASTERDOWN": "the server has lost its master",
-    "MOVED": "the hash slot is served by another node",
+    "MOVED": "the hash slot is served by another node (a cluster needs a RedisCluster client)",
     "ASK": "the hash slot is being moved to another node",
     "BUSY": "the server is busy running somebody's script",
     "READONLY": "the server is a replica (a failover, or the address of a replica)",

@@ -68,8 +68,8 @@ class _Registry:
     def forget(self, ended: Callable[[asyncio.AbstractEventLoop], bool]) -> None:
         """Let go of the loops that have ended."""
         loops = self._own()
-        for loop in [loop for loop in loops if ended(loop)]:
-            for runtime in loops.pop(loop).values():
+        for loop in filter(ended, list(loops)):  # a copy: other threads have loops of their own
+            for runtime in loops.pop(loop, {}).values():
                 runtime.abandon()
 
     def _own(self) -> dict[asyncio.AbstractEventLoop, dict[Hashable, Runtime]]:

@@ -310,3 +310,19 @@ async def test_a_closed_store_may_be_used_again(store: Store) -> None:
 async def test_equal_stores_have_equal_keys(make_store: MakeStore) -> None:
     assert make_store().key == make_store().key
     hash(make_store().key)
+
+
+async def test_a_watch_of_a_closed_store_lets_the_time_pass(store: Store) -> None:
+    watch = store.watch("name")
+    assert await watch.ready(LIMIT)
+    waiting = asyncio.create_task(watch.next(None))
+    await asyncio.sleep(0.01)
+    await store.aclose()
+    assert await waiting is None
+    assert not watch.live
+    assert not await watch.ready(LIMIT)
+    start = asyncio.get_running_loop().time()
+    assert await watch.next(0.05) is None  # callers sleep in there: without this they would spin
+    assert asyncio.get_running_loop().time() - start > 0.04
+    watch.close()
+    assert await watch.next(LIMIT) is None

@@ -204,7 +204,7 @@ class MemoryStore:
     async def aclose(self) -> None:
         """End all watches of this process."""
         for watch in [watch for watch in self.server.watches if watch.store is self]:
-            watch.close()
+            watch.detach()
 
     async def _ask(self, verb: str, claim: Claim, step: Callable[[], Answer], limit: float) -> Answer:
         if limit <= 0:
@@ -255,6 +255,7 @@ class MemoryWatch:
         self._confirmed = False
         self._news: Notice | None = None
         self._gap = False
+        self._closed = False
         self._changed = asyncio.Event()
         self._server.watches.append(self)
         asyncio.get_running_loop().call_later(store.latency + store.back, self.confirm)
@@ -283,27 +284,36 @@ class MemoryWatch:
 
     async def ready(self, limit: float) -> bool:
         """Wait for the confirmation."""
-        await self._until(lambda: self.live, limit)
+        await self._until(lambda: self.live or self._detached, limit)
         self._gap = self._gap or not self.live
         return self.live
 
     async def next(self, limit: float | None) -> Notice | None:
-        """The newest notice since the last call."""
+        """Wait for the newest notice since the last call; a subscription that ended lets the time pass all the same."""
         self._gap = self._gap or not self.live
-        await self._until(lambda: self._news is not None, limit)
+        await self._until(lambda: self._news is not None or self._closed or (limit is None and self._detached), limit)
         news, self._news = self._news, None
         return news
 
     def close(self) -> None:
         """Stop listening."""
-        if self in self._server.watches:
+        self._closed = True
+        self.detach()
+
+    def detach(self) -> None:
+        """Hear nothing any more."""
+        if not self._detached:
             self._server.watches.remove(self)
         self._changed.set()
+
+    @property
+    def _detached(self) -> bool:
+        return self not in self._server.watches
 
     async def _until(self, true: Callable[[], bool], limit: float | None) -> None:
         try:
             async with asyncio.timeout(limit):
-                while not true() and self in self._server.watches:
+                while not true():
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
