@@ -32,7 +32,7 @@ fast: $(VENV)/installed ## run the tests without real faults and without the slo
 faults: $(VENV)/installed ## run the tests with real faults on real servers
 	@$(PYTEST) -m faults $(ARGS)
 
-check: $(VENV)/dependencies ## run the linters, the type checker and the import contracts
+check: $(VENV)/installed ## run the linters, the type checker and the import contracts
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
 format: $(VENV)/dependencies ## format the code and apply safe fixes

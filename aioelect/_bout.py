@@ -1,15 +1,16 @@
 """One stretch of work in one task, and how it is cancelled.
 
 anyio delivers a cancellation again at every turn of the loop until the work gives in. That is what makes it certain (a
-single `task.cancel()` gets lost under a socket timeout on Python 3.11), and what burns a CPU if the work never gives in.
-So the scope that is cancelled has another one inside, which shields the work most of the time once it has been asked
-often enough, and lets a cancellation through now and then.
+single `task.cancel()` gets lost under a socket timeout on Python 3.11), and what burns a CPU if it never gives in. So
+the scope that is cancelled has another one inside, which shields the work most of the time once it has been asked often
+enough, and lets a cancellation through now and then.
 """
 
 from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import Self
 
 import anyio
 
@@ -31,7 +32,7 @@ class Bout:
         self._inner = anyio.CancelScope()
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
 
-    def __enter__(self) -> Bout:
+    def __enter__(self) -> Self:
         self._outer.__enter__()
         self._inner.__enter__()
         return self

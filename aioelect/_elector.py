@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Self, TypeVar
 
 import anyio
 
@@ -106,23 +108,33 @@ class Elector:
         self._refuse_if_entered("run()")
         return await self._campaign(work, Standing())
 
-    def running(self, work: Callable[[Term], Awaitable[object]]) -> Running:
+    @asynccontextmanager
+    async def running(self, work: Callable[[Term], Awaitable[object]]) -> AsyncIterator[Elector]:
         """An async context manager that campaigns beside its body, with `work(term)` running while elected.
 
         Entering never waits. Leaving cancels the work, awaits it, releases, and raises what ended the candidacy, if
         something did: an error of the work, or a store that never served. Enter and leave in any tasks.
         """
-        return Running(self, work)
+        self._enter(work)
+        try:
+            yield self
+        except BaseException as exc:
+            await self._leave(exc)
+            raise
+        await self._leave(None)
 
-    def lead(self) -> Leading:
+    @asynccontextmanager
+    async def lead(self) -> AsyncIterator[Term]:
         """An async context manager: wait to be elected, lead in its body, step down at its end.
 
         Entering waits as long as it takes; a cancelled call leaves no claim behind. A loss cancels the body and comes
         out as LeaseLost; after `term.resign()` the body is cancelled and nothing comes out.
         """
-        return Leading(self)
+        self._refuse_if_entered("lead()")
+        async with Guard(await self._stand(Standing(), served=False)) as term:
+            yield term
 
-    async def __aenter__(self) -> Elector:
+    async def __aenter__(self) -> Self:
         """Stand in the background; never waits. Follow it by iterating, or by `wait_elected()`."""
         self._enter(_until_stopped)
         return self
@@ -160,7 +172,7 @@ class Elector:
     async def _campaign(self, work: Callable[[Term], Awaitable[R]], standing: Standing) -> R:
         served = False
         while True:
-            keeper = await self._stand(standing, served)
+            keeper = await self._stand(standing, served=served)
             served, term = True, keeper.term
             standing.began(term)
             try:
@@ -174,14 +186,14 @@ class Elector:
                 standing.ended(term)
             await asyncio.sleep(self._session.timing.resign_pause())
 
-    async def _stand(self, standing: Standing, served: bool = False) -> Keeper:
+    async def _stand(self, standing: Standing, *, served: bool) -> Keeper:
         keeper = await self._session.acquire(None, candidate=True, served=served, on_holder=standing.saw)
         self._terms = (*(term for term in self._terms if term.end_reason is None), keeper.term)
         return keeper
 
     def _enter(self, work: Callable[[Term], Awaitable[object]]) -> None:
         self._refuse_if_entered("another entry")
-        self._candidacy = Candidacy(self, work)
+        self._candidacy = Candidacy(self._session, partial(self._campaign, work))
 
     async def _leave(self, body_error: BaseException | None) -> None:
         candidacy = self._entered()
@@ -217,33 +229,29 @@ class Elector:
 class Candidacy:
     """A campaign in a task of its own, so that it may be entered in one task and left in another."""
 
-    def __init__(self, elector: Elector, work: Callable[[Term], Awaitable[object]]) -> None:
+    def __init__(self, session: Session, campaign: Callable[[Standing], Awaitable[object]]) -> None:
         self.loop = asyncio.get_running_loop()
         self.standing = Standing()
-        self._elector = elector
-        self._work = work
+        self._session = session
+        self._campaign = campaign
         # A plain scope: the work inside is sheltered from its repetitions by its own Guard, what is around it is not.
         self._scope = anyio.CancelScope()
-        self._task = spawn(self._run(), f"candidacy for {elector._session.name}")
+        self._task = spawn(self._run(), f"candidacy for {session.name}")
 
     async def _run(self) -> None:
         failure: Exception | None = None
-        session = self._elector._session
+        name, identity = self._session.name, self._session.identity
         try:
             with self._scope:
                 if not self._scope.cancel_called:
-                    await self._elector._campaign(self._work, self.standing)
-        except Exception as exc:
+                    await self._campaign(self.standing)
+        except Exception as exc:  # noqa: BLE001 - it comes out where the candidacy is followed or left
             failure = exc
         except asyncio.CancelledError:  # raised by the work on its own, or this task was cancelled from outside
-            failure = AioelectError(
-                f"the candidacy for {session.name!r} has ended: its work was cancelled, and not by aioelect",
-                name=session.name,
-                reason="cancelled",
-            )
+            cause = "its work was cancelled, and not by aioelect"
+            failure = AioelectError(f"the candidacy for {name!r} has ended: {cause}", name=name, reason="cancelled")
         if failure is not None:
-            cause = f"{type(failure).__name__}: {failure}"
-            session.observers(CandidacyFailed(session.name, session.identity, cause))
+            self._session.observers(CandidacyFailed(name, identity, f"{type(failure).__name__}: {failure}"))
         self.standing.end(failure)
 
     async def stop(self) -> None:
@@ -254,48 +262,6 @@ class Candidacy:
         await outlast(self._task)
 
 
-class Running:
-    """See `Elector.running`."""
-
-    def __init__(self, elector: Elector, work: Callable[[Term], Awaitable[object]]) -> None:
-        self._elector = elector
-        self._work = work
-
-    async def __aenter__(self) -> Elector:
-        """Stand in the background; never waits."""
-        self._elector._enter(self._work)
-        return self._elector
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop the work, wait for it, release."""
-        await self._elector._leave(exc)
-
-
-class Leading:
-    """See `Elector.lead`."""
-
-    def __init__(self, elector: Elector) -> None:
-        self._elector = elector
-        self._guard: Guard | None = None
-
-    async def __aenter__(self) -> Term:
-        """Wait to be elected."""
-        if self._guard is not None:
-            raise ConfigurationError("this lead() is entered already; call elector.lead() for every block")
-        self._elector._refuse_if_entered("lead()")
-        self._guard = Guard(await self._elector._stand(Standing()))
-        return await self._guard.__aenter__()
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        """Step down: stop and await the children, release."""
-        assert self._guard is not None
-        return await self._guard.__aexit__(exc_type, exc, traceback)
-
-
-async def _until_stopped(term: Term) -> NoReturn:
+async def _until_stopped(_: Term) -> NoReturn:
     await asyncio.get_running_loop().create_future()
     raise AssertionError

@@ -194,8 +194,8 @@ def _default_metrics() -> Observer:
     return observer
 
 
-def log(fact: Fact) -> None:
-    """Facts as log lines: INFO for state changes, one WARNING at each end of an outage, ERROR for what needs a person."""
+def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
+    """Facts as log lines: INFO for state changes, one WARNING at each end of an outage, ERROR for what needs people."""
     match fact:
         case Declared():
             pass
@@ -233,8 +233,8 @@ def log(fact: Fact) -> None:
         case DrainOverrun(term=term):
             _say(
                 logging.ERROR,
-                "%s: the cancelled work of %s, token %d (term %s), still runs after the drain limit of %.3f s; the claim "
-                "is left to its ttl and this process does not stand again before that work has ended",
+                "%s: the cancelled work of %s, token %d (term %s), still runs after the drain limit of %.3f s; the "
+                "claim is left to its ttl and this process does not stand again before that work has ended",
                 term,
                 fact.limit,
             )
@@ -258,7 +258,9 @@ def log(fact: Fact) -> None:
             message = "%s: the store does not serve candidate %s, who goes on trying: %s"
             _say_of(logging.ERROR, message, name, identity, fact.cause)
         case StoreRecovered(name=name, identity=identity):
-            _say_of(logging.WARNING, "%s: the store serves candidate %s again, after %.3f s", name, identity, fact.lasted)
+            _say_of(
+                logging.WARNING, "%s: the store serves candidate %s again, after %.3f s", name, identity, fact.lasted
+            )
         case CandidacyFailed(name=name, identity=identity):
             _say_of(logging.ERROR, "%s: candidate %s stands no more: %s", name, identity, fact.cause)
 

@@ -1,4 +1,4 @@
-"""Leadership as something to follow: the three events, and an iterator that can miss whole terms but never half of one."""
+"""Leadership as something to follow: three events, and an iterator that may miss whole terms, never half of one."""
 
 from __future__ import annotations
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 
 from aioelect._background import spawn
 from aioelect._bout import Bout
-from aioelect._errors import LeaseLost
+from aioelect._errors import ConfigurationError, LeaseLost
 from aioelect._keeper import Keeper
 from aioelect._term import Term, loss
 
-__all__ = ["Guard"]
+__all__ = ["Guard", "left_elsewhere"]
 
 
 class Guard:
@@ -24,13 +25,17 @@ class Guard:
         """Begin, in the task that will leave; never waits."""
         self._bout.__enter__()
         self._keeper.enter(self._bout)
+        self._bout.task.add_done_callback(self._abandoned)
         return self._keeper.term
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        """End: what the body raised, or an outer cancellation, comes out as it is; else a child's error; else the loss."""
+        """End: what the body raised, or an outer cancellation, comes out as it is; else a child's error or the loss."""
         keeper = self._keeper
+        if asyncio.current_task() is not self._bout.task:
+            raise left_elsewhere(keeper.info.name)
+        self._bout.task.remove_done_callback(self._abandoned)
         ours = self._bout.__exit__(exc_type, exc, traceback)
         keeper.leave(self._bout)
         await keeper.finish()
@@ -45,8 +50,8 @@ class Guard:
             raise loss(keeper)
         return ours
 
-    def abandon(self) -> None:
-        """The body's task is gone without having left: release, since nobody works under the claim any more."""
+    def _abandoned(self, _: asyncio.Task[object]) -> None:
+        # The body's task is gone without having left: nobody works under this claim any more.
         self._keeper.leave(self._bout)
         spawn(self._keeper.finish(), f"release of {self._keeper.info.name}")
 
@@ -58,3 +63,13 @@ class Guard:
             exc.add_note(str(loss(keeper)))
         if keeper.release_error is not None:
             exc.add_note(f"the release of {keeper.info.name!r} was not confirmed either: {keeper.release_error}")
+
+
+def left_elsewhere(name: str) -> ConfigurationError:
+    """The error of a body that is left in another task than it was entered in."""
+    return ConfigurationError(
+        f"{name!r} is left in another task than it was entered in, so its body could not have been cancelled; in a "
+        "pytest fixture or an application hook use Elector.running(), or try_acquire()",
+        name=name,
+        reason="task",
+    )

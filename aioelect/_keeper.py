@@ -59,7 +59,7 @@ async def give_up(store: Store, claim: Claim, error: StoreError | None = None) -
             error = exc
             await asyncio.sleep(min(left, 0.02 + 0.03 * random.random()))
             continue
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the claim is left to its ttl
             return Parting(ReleaseOutcome.UNKNOWN, error=_as_store_error(exc))
         match answer:
             case Released(told=told):
@@ -207,7 +207,7 @@ class Keeper:
             with bout:
                 self.enter(bout)
                 await function(*args)
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - it comes out where the term is held
             self.child_errors.append(exc)
             self.quit()
         finally:
@@ -268,7 +268,7 @@ class Keeper:
             return None
         try:
             answer = await self._store.renew(self._claim, limit=limit)
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - whatever it is, it is no answer: the renew deadline decides
             error = _as_store_error(exc)
             error.name = self.info.name
             self.cause = error

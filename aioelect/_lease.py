@@ -17,9 +17,9 @@ import anyio
 from aioelect._background import settled
 from aioelect._core.names import check_identity, check_name, check_prefix
 from aioelect._core.timing import RELEASE_LIMIT, Duration, Timing
-from aioelect._errors import ConfigurationError, NotAcquired, NotHeld
+from aioelect._errors import NotAcquired, NotHeld
 from aioelect._events import Declared, Observer, Observers
-from aioelect._guard import Guard
+from aioelect._guard import Guard, left_elsewhere
 from aioelect._keeper import Keeper, undo
 from aioelect._redis.store import aclose as close_store
 from aioelect._redis.store import open_store
@@ -106,9 +106,7 @@ class Session:
                 waiter.renounce()
             except BaseException as exc:
                 if waiter.in_doubt:
-                    await undo(
-                        self.store, waiter.claim, RELEASE_LIMIT if _is_cancellation(exc) else _UNDO_PATIENCE
-                    )
+                    await undo(self.store, waiter.claim, RELEASE_LIMIT if _is_cancellation(exc) else _UNDO_PATIENCE)
                 raise
 
 
@@ -117,7 +115,7 @@ def _is_cancellation(exc: BaseException) -> bool:
 
 
 class Sections:
-    """Which task is inside which `async with` of one object, so that a module-level object serves many tasks at once."""
+    """Which task is inside which `async with` of one object: a module-level object serves many tasks at once."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -129,14 +127,13 @@ class Sections:
         assert task is not None
         if task in self._entered:
             raise NotAcquired(
-                f"this task holds {self._session.name!r} already and would wait for itself; locks here are not re-entrant",
+                f"this task holds {self._session.name!r} already and would wait for itself: it is not re-entrant",
                 name=self._session.name,
                 holder=self._session.identity,
                 reason="held",
             )
         keeper = await self._session.acquire(wait)
         guard = self._entered[task] = Guard(keeper)
-        task.add_done_callback(self._abandoned)
         return await guard.__aenter__()
 
     async def leave(
@@ -147,19 +144,8 @@ class Sections:
         assert task is not None
         guard = self._entered.pop(task, None)
         if guard is None:
-            raise ConfigurationError(
-                f"{self._session.name!r} is left in another task than it was entered in, where its body can't be "
-                "cancelled; a pytest fixture or an application hook needs Elector.running(), or try_acquire()",
-                name=self._session.name,
-                reason="task",
-            )
-        task.remove_done_callback(self._abandoned)
+            raise left_elsewhere(self._session.name)
         return await guard.__aexit__(exc_type, exc, traceback)
-
-    def _abandoned(self, task: asyncio.Task[object]) -> None:
-        guard = self._entered.pop(task, None)
-        if guard is not None:  # never left, and its task is gone: nobody works under this claim any more
-            guard.abandon()
 
 
 def decorate(

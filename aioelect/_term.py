@@ -92,7 +92,7 @@ class Term:
 
     Example:
         >>> async with FencedLock(redis, "stock") as term:  # doctest: +SKIP
-        ...     await conn.execute("UPDATE stock SET qty = $1, fence_token = $2 WHERE fence_token <= $2", 95, term.token)
+        ...     await conn.execute("UPDATE stock SET fence_token = $1 WHERE fence_token <= $1", term.token)
         ...     term.check()
     """
 

@@ -134,7 +134,7 @@ class Waiter:
                 limit = self._campaign.time_for_try(sent_at)
                 if limit <= 0:
                     raise self._failure()
-                step = await self._try(sent_at, limit, watch)
+                step = await self._try(limit, watch)
                 if isinstance(step, Granted):
                     if hold(Win(sent_at, step.token)):
                         self.in_doubt = False
@@ -151,7 +151,7 @@ class Waiter:
             if watch is not None:
                 watch.close()
 
-    async def _try(self, sent_at: float, limit: float, watch: Watch | None) -> Granted | Next:
+    async def _try(self, limit: float, watch: Watch | None) -> Granted | Next:
         doubted, self.in_doubt = self.in_doubt, True
         try:
             answer = await self._store.acquire(self.claim, limit=limit)

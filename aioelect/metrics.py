@@ -19,7 +19,9 @@ __all__ = ["Metrics", "default"]
 
 
 class Metrics:
-    """An observer that counts, on a registry of your choice. Names are label values: map or drop them where they are many.
+    """An observer that counts, on a registry of your choice.
+
+    Names are label values: map or drop them where they are many.
 
     Args:
         registry: where the metrics are registered; one `Metrics` per registry.

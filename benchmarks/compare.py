@@ -22,11 +22,12 @@ from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version
 from pathlib import Path
 
-import aioelect
 from redis.asyncio import Redis
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+
+import aioelect
 
 Section = AbstractAsyncContextManager[object]
 
@@ -56,7 +57,8 @@ async def hand_overs(rival: str, redis: Redis, url: str) -> list[float]:
     waiter = await asyncio.create_subprocess_exec(
         sys.executable, __file__, "--redis", url, "--wait", rival, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    assert waiter.stdin is not None and waiter.stdout is not None
+    assert waiter.stdin is not None
+    assert waiter.stdout is not None
     took = []
     for number in range(HAND_OVERS):
         async with section:
@@ -83,7 +85,9 @@ async def wait(rival: str, redis: Redis) -> None:
 async def compare(url: str, rounds: int) -> dict[str, dict[str, list[float]]]:
     """All measurements: case -> rival -> seconds."""
     redis = Redis.from_url(url)
-    took: dict[str, dict[str, list[float]]] = {case: {rival: [] for rival in SECTIONS} for case in ("pair", "hand-over")}
+    took: dict[str, dict[str, list[float]]] = {
+        case: {rival: [] for rival in SECTIONS} for case in ("pair", "hand-over")
+    }
     for _ in track(range(rounds), description="measuring", console=Console(stderr=True)):
         for rival in SECTIONS:
             took["pair"][rival] += await pairs(rival, redis)
@@ -106,7 +110,9 @@ def report(took: dict[str, dict[str, list[float]]]) -> dict[str, object]:
         reference = statistics.median(rivals["redis-py"])
         for rival, values in rivals.items():
             median = statistics.median(values)
-            table.add_row(case, rival, f"{median * 1e6:.0f} us", f"{p99(values) * 1e6:.0f} us", f"{median / reference:.3f}")
+            table.add_row(
+                case, rival, f"{median * 1e6:.0f} us", f"{p99(values) * 1e6:.0f} us", f"{median / reference:.3f}"
+            )
             figures[f"{case} {rival}"] = {"median": median, "p99": p99(values), "ratio": median / reference}
     Console().print(table)
     return figures

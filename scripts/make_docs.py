@@ -1,8 +1,8 @@
-"""Fill the generated parts of the docs: the state diagram from the table in `_core/hold.py`, the scripts and the ACL line
-from their files.
+"""Fill the generated parts of the docs.
 
-Run it after changing either (`make docs`); a test fails when it was forgotten. With --check it changes nothing and
-exits with 1 if something is out of date.
+The state diagram comes from the table in `_core/hold.py`, the scripts and the ACL line from their files. Run it after
+changing one of them (`make docs`); a test fails when it was forgotten. With --check it changes nothing and exits with 1
+if something is out of date.
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, Protocol
 
-import aioelect
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
+import aioelect
 from support import servers
 from support.proxy import Proxy
 from support.servers import Binary, Server

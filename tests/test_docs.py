@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from support.servers import Server
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+BLOCKS: list[str] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
 def _run(code: str, server: Server) -> "subprocess.Popen[str]":
@@ -29,13 +30,13 @@ def _block(having: str) -> str:
     return found
 
 
-def test_every_python_block_of_the_readme_is_run_by_a_test_below():
+def test_every_python_block_of_the_readme_is_run_by_a_test_below() -> None:
     known = ("looks for due jobs", "sqlite3", "FastAPI", "LeaderChanged")
     assert len(BLOCKS) == len(known)
     assert all(_block(mark) for mark in known)
 
 
-def test_the_first_example_leads_and_hands_over_on_sigterm_or_ctrl_c(server: Server):
+def test_the_first_example_leads_and_hands_over_on_sigterm_or_ctrl_c(server: Server) -> None:
     code = _block("looks for due jobs")
     assert len(code.strip().splitlines()) <= 20
     process = _run(code, server)
@@ -47,13 +48,13 @@ def test_the_first_example_leads_and_hands_over_on_sigterm_or_ctrl_c(server: Ser
 
 
 @pytest.mark.parametrize("mark", ["sqlite3", "LeaderChanged"])
-def test_an_example_that_ends_by_itself_does_what_it_says(mark: str, server: Server):
+def test_an_example_that_ends_by_itself_does_what_it_says(mark: str, server: Server) -> None:
     out, err = _run(_block(mark), server).communicate(timeout=30)
     assert err == ""
     assert ("written" if mark == "sqlite3" else "leader: ") in out
 
 
-async def test_the_fastapi_example_leads_within_the_lifespan(server: Server):
+async def test_the_fastapi_example_leads_within_the_lifespan(server: Server) -> None:
     pytest.importorskip("fastapi")
     code = _block("FastAPI").replace("Redis()", f"Redis.from_url({server.url!r})")
     space: dict[str, object] = {"__name__": "example"}
@@ -65,19 +66,19 @@ async def test_the_fastapi_example_leads_within_the_lifespan(server: Server):
     assert server.call("EXISTS", "aioelect:{scheduler}") == 0
 
 
-def test_the_generated_parts_of_the_architecture_page_are_up_to_date():
+def test_the_generated_parts_of_the_architecture_page_are_up_to_date() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, ROOT / "scripts" / "make_docs.py", "--check"], check=True, env=environment)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_the_pages_lead_somewhere(page: Path):
+def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_tests_named_on_the_architecture_page_exist():
+def test_tests_named_on_the_architecture_page_exist() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     named = set(re.findall(r"`(test_\w+)`", text))
     source = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))

@@ -4,8 +4,9 @@ import inspect
 import pickle
 import types
 
-import aioelect
 import pytest
+
+import aioelect
 from aioelect import metrics
 
 EXPECTED = {
@@ -36,7 +37,7 @@ EXPECTED = {
 }
 
 
-def test_the_exported_names_are_these_and_no_others():
+def test_the_exported_names_are_these_and_no_others() -> None:
     assert set(aioelect.__all__) == EXPECTED
     visible = {
         name
@@ -47,7 +48,7 @@ def test_the_exported_names_are_these_and_no_others():
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED - {"LeaderEvent"}))
-def test_every_public_item_and_member_has_a_docstring(name: str):
+def test_every_public_item_and_member_has_a_docstring(name: str) -> None:
     item = getattr(aioelect, name)
     assert inspect.getdoc(item), f"{name} has no docstring"
     if inspect.isclass(item):
@@ -56,7 +57,7 @@ def test_every_public_item_and_member_has_a_docstring(name: str):
                 assert inspect.getdoc(value), f"{name}.{member} has no docstring"
 
 
-def test_the_error_tree_separates_held_unreachable_rejected_and_lost():
+def test_the_error_tree_separates_held_unreachable_rejected_and_lost() -> None:
     held, unreachable, rejected, lost = (
         aioelect.NotAcquired,
         aioelect.StoreUnavailable,
@@ -71,7 +72,7 @@ def test_the_error_tree_separates_held_unreachable_rejected_and_lost():
     assert issubclass(aioelect.LeaseExpired, lost) and issubclass(aioelect.LeaseTaken, lost)
 
 
-def test_errors_keep_their_facts_through_pickle():
+def test_errors_keep_their_facts_through_pickle() -> None:
     error = aioelect.AcquireTimeout("held", name="a", holder="b", token=3, waited=1.5)
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), copy.name, copy.holder, copy.token, copy.waited) == (
@@ -84,5 +85,5 @@ def test_errors_keep_their_facts_through_pickle():
     )
 
 
-def test_metrics_exports_its_observer():
+def test_metrics_exports_its_observer() -> None:
     assert set(metrics.__all__) == {"Metrics", "default"}

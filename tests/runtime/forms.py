@@ -14,7 +14,7 @@ from runtime.conftest import Heard
 from runtime.world import NAME, TTL
 from support.memory_store import MemoryStore
 
-Section = contextlib.AbstractAsyncContextManager[Term, bool]
+Section = contextlib.AbstractAsyncContextManager[Term, bool | None]
 Form = Callable[[MemoryStore, Heard], Section]
 
 

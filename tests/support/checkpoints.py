@@ -53,7 +53,7 @@ class Steps:
                     act()
             try:
                 yield awaited
-            except BaseException as error:  # noqa: BLE001 - handed on as it is
+            except BaseException as error:
                 resume = _throwing(coroutine, error)
             else:
                 resume = _sending(coroutine)

@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from redis.asyncio import Redis
+
 from aioelect import (
     AcquireTimeout,
     Elector,
@@ -16,11 +18,10 @@ from aioelect import (
     TermEnded,
     TermStarted,
 )
-from redis.asyncio import Redis
 from support.wait import until
 
 
-async def test_a_lease_is_taken_in_one_try_and_given_back_at_the_end_of_the_block(redis: Redis):
+async def test_a_lease_is_taken_in_one_try_and_given_back_at_the_end_of_the_block(redis: Redis) -> None:
     async with Lease(redis, "report") as term:
         assert term.is_leader and term.is_valid
         assert await redis.exists("aioelect:{report}")
@@ -28,7 +29,7 @@ async def test_a_lease_is_taken_in_one_try_and_given_back_at_the_end_of_the_bloc
     assert not term.is_valid
 
 
-async def test_a_lease_that_another_holds_is_refused_at_once(redis: Redis):
+async def test_a_lease_that_another_holds_is_refused_at_once(redis: Redis) -> None:
     async with Lease(redis, "report", identity="pod-a"):
         with pytest.raises(NotAcquired, match="held by pod-a") as caught:
             async with Lease(redis, "report", identity="pod-b"):
@@ -36,7 +37,7 @@ async def test_a_lease_that_another_holds_is_refused_at_once(redis: Redis):
     assert caught.value.holder == "pod-a"
 
 
-async def test_try_acquire_gives_a_term_that_is_yours_to_renew_and_release(redis: Redis):
+async def test_try_acquire_gives_a_term_that_is_yours_to_renew_and_release(redis: Redis) -> None:
     term = await Lease(redis, "report", ttl=2).try_acquire()
     assert term is not None
     assert await Lease(redis, "report").try_acquire() is None
@@ -45,14 +46,14 @@ async def test_try_acquire_gives_a_term_that_is_yours_to_renew_and_release(redis
     assert await term.release() is ReleaseOutcome.RELEASED
 
 
-async def test_a_lock_is_renewed_in_the_background_as_long_as_its_block_lasts(redis: Redis):
+async def test_a_lock_is_renewed_in_the_background_as_long_as_its_block_lasts(redis: Redis) -> None:
     async with FencedLock(redis, "stock", ttl=0.3) as term:
         await asyncio.sleep(0.7)
         term.check()
         await term.renew()
 
 
-async def test_waiters_stand_in_line_and_are_served_first_come_first_served(redis: Redis):
+async def test_waiters_stand_in_line_and_are_served_first_come_first_served(redis: Redis) -> None:
     served: list[int] = []
 
     async def customer(number: int) -> None:
@@ -63,14 +64,14 @@ async def test_waiters_stand_in_line_and_are_served_first_come_first_served(redi
     assert served == [0, 1, 2, 3, 4]
 
 
-async def test_a_limited_wait_ends_with_a_timeout_that_says_who_holds_the_lock(redis: Redis):
+async def test_a_limited_wait_ends_with_a_timeout_that_says_who_holds_the_lock(redis: Redis) -> None:
     async with FencedLock(redis, "stock", identity="pod-a"):
         with pytest.raises(AcquireTimeout, match="pod-a"):
             async with FencedLock(redis, "stock", wait=0.05):
                 pytest.fail("two holders")
 
 
-async def test_every_term_has_a_higher_token_than_the_one_before(redis: Redis):
+async def test_every_term_has_a_higher_token_than_the_one_before(redis: Redis) -> None:
     tokens: list[int] = []
     for _ in range(3):
         async with FencedLock(redis, "stock") as term:
@@ -78,7 +79,7 @@ async def test_every_term_has_a_higher_token_than_the_one_before(redis: Redis):
     assert tokens == sorted(set(tokens))
 
 
-async def test_a_lock_is_a_decorator_that_keeps_the_signature(redis: Redis):
+async def test_a_lock_is_a_decorator_that_keeps_the_signature(redis: Redis) -> None:
     @FencedLock(redis, "stock")
     async def reserve(sku: str, *, quantity: int = 1) -> str:
         assert await redis.exists("aioelect:{stock}")
@@ -87,7 +88,7 @@ async def test_a_lock_is_a_decorator_that_keeps_the_signature(redis: Redis):
     assert await reserve("SKU-001", quantity=3) == "3 of SKU-001"
 
 
-async def test_when_the_lock_is_lost_the_block_is_cancelled_and_lease_lost_is_raised(redis: Redis):
+async def test_when_the_lock_is_lost_the_block_is_cancelled_and_lease_lost_is_raised(redis: Redis) -> None:
     with pytest.raises(LeaseLost, match="token"):
         async with FencedLock(redis, "stock", ttl=0.3):
             await redis.delete("aioelect:{stock}")  # an operator, or FLUSHALL
@@ -95,7 +96,7 @@ async def test_when_the_lock_is_lost_the_block_is_cancelled_and_lease_lost_is_ra
             pytest.fail("the block was not cancelled")
 
 
-async def test_the_leader_runs_the_work_and_the_next_one_follows_when_it_ends(redis: Redis):
+async def test_the_leader_runs_the_work_and_the_next_one_follows_when_it_ends(redis: Redis) -> None:
     async def work(term: Term) -> int:
         return term.token
 
@@ -104,7 +105,7 @@ async def test_the_leader_runs_the_work_and_the_next_one_follows_when_it_ends(re
     assert second > first
 
 
-async def test_running_campaigns_beside_an_application_and_hands_over_at_its_end(redis: Redis):
+async def test_running_campaigns_beside_an_application_and_hands_over_at_its_end(redis: Redis) -> None:
     ended = asyncio.Event()
 
     async def work(term: Term) -> None:
@@ -120,7 +121,7 @@ async def test_running_campaigns_beside_an_application_and_hands_over_at_its_end
     assert not await redis.exists("aioelect:{scheduler}")
 
 
-async def test_lead_waits_to_be_elected_and_leads_in_a_block_with_children(redis: Redis):
+async def test_lead_waits_to_be_elected_and_leads_in_a_block_with_children(redis: Redis) -> None:
     ticks: list[None] = []
 
     async def tick() -> None:
@@ -136,7 +137,7 @@ async def test_lead_waits_to_be_elected_and_leads_in_a_block_with_children(redis
     assert len(ticks) == count, "the child outlived its term"
 
 
-async def test_a_candidacy_tells_its_story_as_events(redis: Redis):
+async def test_a_candidacy_tells_its_story_as_events(redis: Redis) -> None:
     story: list[str] = []
     async with Elector(redis, "scheduler", identity="pod-a") as elector:
         async for event in elector:
@@ -154,7 +155,7 @@ async def test_a_candidacy_tells_its_story_as_events(redis: Redis):
     assert "ended: released" in story
 
 
-async def test_resigning_lets_another_copy_lead(redis: Redis):
+async def test_resigning_lets_another_copy_lead(redis: Redis) -> None:
     async with (
         Elector(redis, "scheduler", identity="pod-a") as first,
         Elector(redis, "scheduler", identity="pod-b") as second,
