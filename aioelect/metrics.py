@@ -61,7 +61,9 @@ class Metrics:
             case TermBegan(term=term):
                 label = self._label(term.name)
                 self._acquired.labels(label).inc()
-                self._leading.setdefault(label, {})[term.id] = fact.is_leader
+                # A term that leads no more never does again, and one of try_acquire() may never be released.
+                leading = {id_: probe for id_, probe in self._leading.get(label, {}).items() if probe()}
+                self._leading[label] = {**leading, term.id: fact.is_leader}
             case RenewalFailed(term=term):
                 self._renewal_failures.labels(self._label(term.name)).inc()
             case TermOver(term=term, outcome=outcome):
