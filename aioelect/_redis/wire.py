@@ -33,6 +33,7 @@ __all__ = [
 Command = Sequence[bytes]
 
 _VERSION = b"1"
+_DIGITS = 19  # of a number of 64 bits
 _RESYNC = Notice(NoticeKind.RESYNC)
 
 
@@ -134,8 +135,8 @@ def release_reply(reply: object, claim: Claim, own: int) -> Released | Refused:
 def parse_notice(payload: object) -> Notice:
     """A message of the events channel; one that is not understood says only that something happened."""
     match payload.split(b" ", 5) if isinstance(payload, bytes) else ():
-        case [b"1", b"acquired", token, term, ttl, identity] if ttl.isdigit():
-            holder = Holder(_name(identity), _number(token), _name(term), int(ttl) / 1000)
+        case [b"1", b"acquired", token, term, ttl, identity] if (remaining := _number(ttl)) is not None:
+            holder = Holder(_name(identity), _number(token), _name(term), remaining / 1000)
             return Notice(NoticeKind.ACQUIRED, holder)
         case [b"1", b"released", token, term, *identity]:
             holder = Holder(_name(b" ".join(identity)) or None, _number(token), _name(term), None)
@@ -171,7 +172,11 @@ def _token(value: object) -> int:
 
 
 def _number(value: object) -> int | None:
-    return int(value) if isinstance(value, bytes) and value.isdigit() else None
+    # What others wrote may be no number, or one of thousands of digits, which int() refuses.
+    if not isinstance(value, bytes) or not value.isdigit() or len(value) > _DIGITS:
+        return None
+    number = int(value)
+    return number if number < 2**63 else None
 
 
 def _name(value: object) -> str | None:

@@ -172,6 +172,17 @@ async def test_p9_a_token_that_is_no_number_counts_as_none(any_server: Server, s
     assert await granted(store, a_claim()) > 1_600_000_000_000_000
 
 
+@pytest.mark.parametrize("garbage", ["", "abc", "9" * 19, "9" * 20, "9" * 5000])
+async def test_p9_another_s_token_that_is_no_number_is_not_known(
+    any_server: Server, store: Store, garbage: str
+) -> None:
+    await granted(store, a_claim())
+    any_server.call("HSET", FENCE, "token", garbage)
+    answer = await store.acquire(a_claim(), limit=LIMIT)
+    assert isinstance(answer, Contended)
+    assert (answer.holder.identity, answer.holder.token) == ("someone", None)
+
+
 async def test_p9_tokens_follow_the_server_s_clock(any_server: Server, store: Store) -> None:
     seconds, micros = map(int, any_server.call("TIME"))
     assert 0 < await granted(store, a_claim()) - (seconds * 1_000_000 + micros) < 5_000_000
