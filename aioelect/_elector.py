@@ -247,9 +247,10 @@ class Candidacy:
                     await self._campaign(self.standing)
         except Exception as exc:  # noqa: BLE001 - it comes out where the candidacy is followed or left
             failure = exc
-        except asyncio.CancelledError:  # raised by the work on its own, or this task was cancelled from outside
-            cause = "its work was cancelled, and not by aioelect"
-            failure = AioelectError(f"the candidacy for {name!r} has ended: {cause}", name=name, reason="cancelled")
+        except asyncio.CancelledError:
+            if not self._task.cancelling():  # else the event loop is being closed: that ends silently
+                cause = "its work was cancelled, and not by aioelect"
+                failure = AioelectError(f"the candidacy for {name!r} has ended: {cause}", name=name, reason="cancelled")
         if failure is not None:
             self._session.observers(CandidacyFailed(name, identity, f"{type(failure).__name__}: {failure}"))
         self.standing.end(failure)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from aioelect import (
+    AioelectError,
     ConfigurationError,
     Elector,
     EndReason,
@@ -234,6 +235,22 @@ async def test_p13_a_candidacy_whose_work_returned_is_over_and_says_so(ours: Mem
             assert not isinstance(event, TermStarted) or event.term.token
         with pytest.raises(NotHeld, match="ended"):
             await standing.wait_elected()
+
+
+async def test_p13_work_in_the_background_that_cancels_itself_ends_the_candidacy_with_an_error(
+    ours: MemoryStore, other: MemoryStore
+) -> None:
+    async def work(_: Term) -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(AioelectError, match="not by aioelect"):
+        async with Elector(ours, NAME, ttl=TTL, observers=()).running(work) as elector:
+            with pytest.raises(AioelectError, match="not by aioelect"):
+                while True:
+                    await elector.wait_elected()
+                    await asyncio.sleep(0)
+            async with FencedLock(other, NAME, ttl=TTL, wait=0, observers=()):
+                pass  # it has released
 
 
 async def test_a_candidacy_may_be_entered_in_one_task_and_left_in_another(
