@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 import anyio
 
@@ -19,7 +19,10 @@ from aioelect._follow import Following, Leader, LeaderEvent, Standing
 from aioelect._guard import Guard
 from aioelect._keeper import Keeper
 from aioelect._lease import Session
-from aioelect._term import Term
+from aioelect._term import Term, check_function
+
+if TYPE_CHECKING:
+    from aioelect._lease import Client
 
 __all__ = ["Elector"]
 
@@ -51,7 +54,7 @@ class Elector:
 
     def __init__(
         self,
-        redis: object,
+        redis: Client,
         name: str,
         *,
         ttl: Duration = 15.0,
@@ -89,6 +92,11 @@ class Elector:
         return next((term for term in self._terms if term.is_leader), None)
 
     @property
+    def is_standing(self) -> bool:
+        """True while a candidacy in the background goes on; false once something has ended it, for a health check."""
+        return self._candidacy is not None and not self._candidacy.standing.over
+
+    @property
     def leader(self) -> Leader | None:
         """Who leads, as last heard by the candidacy in the background; None: nobody, or nothing heard yet."""
         return None if self._candidacy is None else self._candidacy.standing.leader
@@ -105,6 +113,7 @@ class Elector:
             StoreRejected: the store refuses to serve and has never done so.
             Exception: whatever the work raised.
         """
+        check_function("work", work)
         self._refuse_if_entered("run()")
         return await self._campaign(work, Standing())
 
@@ -115,6 +124,7 @@ class Elector:
         Entering never waits. Leaving cancels the work, awaits it, releases, and raises what ended the candidacy, if
         something did: an error of the work, or a store that never served. Enter and leave in any tasks.
         """
+        check_function("work", work)
         self._enter(work)
         try:
             yield self
@@ -252,7 +262,7 @@ class Candidacy:
                 cause = "its work was cancelled, and not by aioelect"
                 failure = AioelectError(f"the candidacy for {name!r} has ended: {cause}", name=name, reason="cancelled")
         if failure is not None:
-            self._session.observers(CandidacyFailed(name, identity, f"{type(failure).__name__}: {failure}"))
+            self._session.observers(CandidacyFailed(name, identity, failure))
         self.standing.end(failure)
 
     async def stop(self) -> None:

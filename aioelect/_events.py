@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from aioelect._core.hold import EndReason
+from aioelect._errors import ConfigurationError
 
 __all__ = [
     "CandidacyFailed",
@@ -121,19 +122,21 @@ class TermOver:
 
 @dataclass(frozen=True, slots=True)
 class StoreFailing:
-    """A candidate gets no usable answer; it goes on trying."""
+    """Somebody who waits gets no usable answer, and goes on trying."""
 
     name: str
     identity: str
+    candidate: bool  # stands for a role, and so goes on for ever
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class StoreRecovered:
-    """A candidate gets answers again."""
+    """Somebody who waits gets answers again."""
 
     name: str
     identity: str
+    candidate: bool
     lasted: float
 
 
@@ -143,7 +146,7 @@ class CandidacyFailed:
 
     name: str
     identity: str
-    cause: str
+    error: Exception
 
 
 Fact = (
@@ -175,7 +178,7 @@ class Observers:
         if extra is None:
             listeners.append(_default_metrics())
         else:
-            listeners.extend(extra)
+            listeners.extend(_checked(extra))
         self._listeners = listeners
 
     def __call__(self, fact: Fact) -> None:
@@ -186,6 +189,12 @@ class Observers:
             except Exception:
                 self._listeners.remove(listener)
                 _logger.exception("observer %r raised and is not asked any more", listener)
+
+
+def _checked(observers: object) -> list[Observer]:
+    if not isinstance(observers, Iterable) or not all(map(callable, found := list(observers))):
+        raise ConfigurationError("observers: expected a list of callables that take one fact each", reason="observers")
+    return found
 
 
 def _default_metrics() -> Observer:
@@ -200,7 +209,7 @@ def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
         case Declared():
             pass
         case TermBegan(term=term):
-            _say(logging.INFO, "%s: %s holds it, token %d (term %s)", term)
+            _say(logging.INFO, "%s: %s has it, token %d (term %s)", term)
         case RenewalFailed(term=term, failures=1):
             _say(
                 logging.WARNING,
@@ -253,20 +262,26 @@ def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
                 fact.cause,
             )
         case TermOver(term=term):
-            _say(logging.INFO, "%s: %s is done, token %d (term %s)", term)
-        case StoreFailing(name=name, identity=identity):
-            message = "%s: the store does not serve candidate %s, who goes on trying: %s"
-            _say_of(logging.ERROR, message, name, identity, fact.cause)
-        case StoreRecovered(name=name, identity=identity):
-            _say_of(
-                logging.WARNING, "%s: the store serves candidate %s again, after %.3f s", name, identity, fact.lasted
-            )
-        case CandidacyFailed(name=name, identity=identity):
-            _say_of(logging.ERROR, "%s: candidate %s stands no more: %s", name, identity, fact.cause)
+            _say(logging.INFO, "%s: %s has let it go, token %d (term %s)", term)
+        case StoreFailing(candidate=candidate):
+            message = "%s: the store does not serve %s, who goes on trying: %s"
+            _say_of(logging.ERROR if candidate else logging.WARNING, message, fact, fact.cause)
+        case StoreRecovered():
+            _say_of(logging.WARNING, "%s: the store serves %s again, after %.3f s", fact, fact.lasted)
+        case CandidacyFailed(error=error):
+            message = "%s: %s stands no more, until it is entered anew: %s: %s"
+            _say_of(logging.ERROR, message, fact, type(error).__name__, error, exc_info=error)
 
 
-def _say_of(level: int, message: str, name: str, identity: str, *more: object) -> None:
-    _logger.log(level, message, name, identity, *more, extra={"lease_name": name, "identity": identity})
+def _say_of(
+    level: int,
+    message: str,
+    who: StoreFailing | StoreRecovered | CandidacyFailed,
+    *more: object,
+    exc_info: Exception | None = None,
+) -> None:
+    extra = {"lease_name": who.name, "identity": who.identity}
+    _logger.log(level, message, who.name, who.identity, *more, extra=extra, exc_info=exc_info)
 
 
 def _say(level: int, message: str, term: TermInfo, *more: object, reason: str | None = None) -> None:

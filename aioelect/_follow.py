@@ -40,7 +40,7 @@ class TermEnded:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChanged:
-    """Another leads now, or nobody (None)."""
+    """Somebody else leads now, or we do, or nobody (None)."""
 
     leader: Leader | None
 

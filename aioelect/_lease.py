@@ -9,7 +9,7 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -17,15 +17,19 @@ import anyio
 from aioelect._background import settled
 from aioelect._core.names import check_identity, check_name, check_prefix
 from aioelect._core.timing import RELEASE_LIMIT, Duration, Timing
-from aioelect._errors import NotAcquired, NotHeld
+from aioelect._errors import ConfigurationError, NotAcquired, NotHeld
 from aioelect._events import Declared, Observer, Observers
 from aioelect._guard import Guard, left_elsewhere
 from aioelect._keeper import Keeper, undo
-from aioelect._redis.store import aclose as close_store
 from aioelect._redis.store import open_store
 from aioelect._store import Holder, Store
-from aioelect._term import Term
+from aioelect._term import Term, check_function
 from aioelect._waiter import LateWin, Request, Waiter, Win
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis, RedisCluster
+
+    Client = Redis | RedisCluster | Store
 
 __all__ = ["Lease", "aclose"]
 
@@ -40,7 +44,7 @@ class Session:
 
     def __init__(
         self,
-        redis: object,
+        redis: Client,
         name: str,
         *,
         ttl: Duration,
@@ -126,11 +130,10 @@ class Sections:
         task = asyncio.current_task()
         assert task is not None
         if task in self._entered:
-            raise NotAcquired(
+            raise ConfigurationError(
                 f"this task holds {self._session.name!r} already and would wait for itself: it is not re-entrant",
                 name=self._session.name,
-                holder=self._session.identity,
-                reason="held",
+                reason="re-entered",
             )
         keeper = await self._session.acquire(wait)
         guard = self._entered[task] = Guard(keeper)
@@ -149,9 +152,10 @@ class Sections:
 
 
 def decorate(
-    section: AbstractAsyncContextManager[Term, bool], function: Callable[P, Awaitable[R]]
+    section: AbstractAsyncContextManager[Term, bool | None], function: Callable[P, Awaitable[R]]
 ) -> Callable[P, Coroutine[None, None, R]]:
     """`function` as a critical section, its signature kept."""
+    check_function("function", function)
 
     @functools.wraps(function)
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -188,7 +192,7 @@ class Lease:
 
     def __init__(
         self,
-        redis: object,
+        redis: Client,
         name: str,
         *,
         ttl: Duration = 15.0,
@@ -240,7 +244,7 @@ class Lease:
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:
         """Stop and await the children, then release: at most 2 s; a cancellation comes out when that is done.
 
         Raises:
@@ -256,11 +260,12 @@ class Lease:
         return f"<Lease {self._session.name!r} ttl={self._session.timing.ttl:g}>"
 
 
-async def aclose(redis: object) -> None:
+async def aclose(redis: Client) -> None:
     """Close what aioelect keeps open for this client (or store) in the running event loop: connections, subscription.
 
     Waits for releases that go on in the background, at most 2 s. The client itself stays open and may be used again,
     also with aioelect. Without this call everything ends silently with the event loop.
     """
+    store = open_store(redis, "aioelect")
     await settled(RELEASE_LIMIT)
-    await close_store(redis)
+    await store.aclose()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from aioelect._core.timing import Duration, optional_seconds
 from aioelect._events import Observer
 from aioelect._lease import Sections, Session, decorate
 from aioelect._term import Term
+
+if TYPE_CHECKING:
+    from aioelect._lease import Client
 
 __all__ = ["FencedLock"]
 
@@ -43,7 +46,7 @@ class FencedLock:
 
     def __init__(
         self,
-        redis: object,
+        redis: Client,
         name: str,
         *,
         ttl: Duration = 15.0,
@@ -84,7 +87,7 @@ class FencedLock:
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:
         """Stop and await the children, then release: at most 2 s; a cancellation comes out when that is done.
 
         Raises:

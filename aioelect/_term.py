@@ -13,11 +13,11 @@ import anyio
 from aioelect import _clock
 from aioelect._core import hold
 from aioelect._core.timing import Duration, Timing, seconds
-from aioelect._errors import LeaseExpired, LeaseLost, LeaseTaken, NotHeld, StoreError
+from aioelect._errors import ConfigurationError, LeaseExpired, LeaseLost, LeaseTaken, NotHeld, StoreError
 from aioelect._events import ReleaseOutcome, TermInfo
 from aioelect._store import Holder
 
-__all__ = ["Supervisor", "Term", "ended", "loss"]
+__all__ = ["Supervisor", "Term", "check_function", "ended", "loss"]
 
 Ts = TypeVarTuple("Ts")
 
@@ -81,6 +81,15 @@ def ended(supervisor: Supervisor) -> NotHeld | LeaseLost:
         term_id=info.id,
         reason="released",
     )
+
+
+def check_function(what: str, function: object) -> None:
+    """Refuse what can't be called where it is given, and not when the election is won hours later."""
+    if asyncio.iscoroutine(function):
+        function.close()
+        raise ConfigurationError(f"{what} is a coroutine: pass the function itself, not its call", reason=what)
+    if not callable(function):
+        raise ConfigurationError(f"{what} is a {type(function).__name__}; expected an async function", reason=what)
 
 
 class Term:
@@ -185,6 +194,7 @@ class Term:
         Children are cancelled and awaited when the term ends. The first that raises ends the term, and its error comes
         out bare where the term is held. Once the term has ended nothing is started any more.
         """
+        check_function("function", function)
         self._supervisor.start_soon(function, args)
 
     def every(self, interval: Duration) -> AsyncIterator[None]:

@@ -213,13 +213,14 @@ class Waiter:
     def _report_outage(self, error: AioelectError) -> None:
         if self._failing_since is None:
             self._failing_since = _clock.now()
-        if self._request.candidate and self._campaign.failures == 2:  # one failure may be a stale connection
-            self._observers(StoreFailing(self._request.name, self._request.identity, str(error)))
+        if self._request.wait != 0 and self._campaign.failures == 2:  # one failure may be a stale connection
+            who = self._request
+            self._observers(StoreFailing(who.name, who.identity, who.candidate, str(error)))
 
     def _report_recovery(self) -> None:
-        if self._failing_since is not None and self._request.candidate and self._campaign.failures >= 2:
-            lasted = _clock.now() - self._failing_since
-            self._observers(StoreRecovered(self._request.name, self._request.identity, lasted))
+        if self._failing_since is not None and self._request.wait != 0 and self._campaign.failures >= 2:
+            who, lasted = self._request, _clock.now() - self._failing_since
+            self._observers(StoreRecovered(who.name, who.identity, who.candidate, lasted))
         self._failing_since = None
 
     def _failure(self) -> AioelectError:

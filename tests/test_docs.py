@@ -36,7 +36,7 @@ def test_every_python_block_of_the_readme_is_run_by_a_test_below() -> None:
     assert all(_block(mark) for mark in known)
 
 
-def test_the_first_example_leads_and_hands_over_on_sigterm_or_ctrl_c(server: Server) -> None:
+def test_the_first_example_leads_and_hands_over_on_ctrl_c(server: Server) -> None:
     code = _block("looks for due jobs")
     assert len(code.strip().splitlines()) <= 20
     process = _run(code, server)
@@ -69,6 +69,25 @@ async def test_the_fastapi_example_leads_within_the_lifespan(server: Server) -> 
 def test_the_generated_parts_of_the_architecture_page_are_up_to_date() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, ROOT / "scripts" / "make_docs.py", "--check"], check=True, env=environment)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_holds_a_placeholder(page: Path) -> None:
+    assert not re.findall(r"\b(?:TODO|TBD|FIXME|MEASURED|XXX)\b", page.read_text())
+
+
+def test_the_examples_of_the_readme_pass_the_type_checker(tmp_path: Path) -> None:
+    for number, block in enumerate(BLOCKS):
+        (tmp_path / f"block{number}.py").write_text(block)
+    files = sorted(map(str, tmp_path.glob("*.py")))
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path, *files],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

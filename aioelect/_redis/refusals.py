@@ -88,7 +88,16 @@ _REJECTED = {
     "NOPERM": "the server user lacks a permission: grant what the documented ACL line lists",
     "WRONGTYPE": "a key of this name holds something else: choose another name or prefix, or remove that key",
     "UNKNOWN COMMAND": "the server, or a proxy before it, does not know a command: let EVAL and EVALSHA pass",
+    "NO PASSWORD": "the server has no password: give the client none",
+    "NO DATABASE": "the server has no such database: correct the client's db",
     "CROSSSLOT": "the keys of one name are in different hash slots: the prefix must not contain braces",
+}
+
+# What has no code of its own, by its text.
+_SAID = {
+    "without any password configured": "NO PASSWORD",
+    "DB index is out of range": "NO DATABASE",
+    "SELECT is not allowed": "NO DATABASE",
 }
 
 _ACL_IN_SCRIPT = re.compile(r"ACL failure in script|can't run this command or subcommand|can't publish to the channel")
@@ -156,6 +165,8 @@ def _classed(fault: Fault) -> Trouble:
             code = nested[1]
         elif _ECHO.search(fault.text):
             code = "UNKNOWN COMMAND"
+        else:
+            code = next((known for text, known in _SAID.items() if text in whole), code)
     said = f"(server: {whole})"
     if code in _UNAVAILABLE:
         return Trouble(code.lower(), f"{_UNAVAILABLE[code]}: try again when that is over {said}")

@@ -24,7 +24,7 @@ from .recipe import recipe_of
 from .refusals import timed_out
 from .runtime import Origin, close_runtime, runtime_of
 
-__all__ = ["RedisStore", "aclose", "open_store"]
+__all__ = ["RedisStore", "open_store"]
 
 
 class _Floors:
@@ -116,11 +116,6 @@ def open_store(redis: object, prefix: str) -> Store:
     raise ConfigurationError(
         f"redis: {_what(redis)}; wanted: a redis.asyncio.Redis, a redis.asyncio.RedisCluster or a store"
     )
-
-
-async def aclose(redis: object) -> None:
-    """Close what is open for a client in the running event loop; it opens again when it is used again."""
-    await open_store(redis, "any").aclose()
 
 
 def _what(redis: object) -> str:

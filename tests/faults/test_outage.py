@@ -31,7 +31,7 @@ def logged(children: list[Child], level: str, text: str) -> list[int]:
 
 def all_served_again(children: list[Child], times: int) -> bool:
     """Whether each has told of so many outages, at their beginning and at their end."""
-    ends = logged(children, "WARNING", "serves candidate")
+    ends = logged(children, "WARNING", "the store serves")
     return min(ends) >= times and ends == logged(children, "ERROR", "")
 
 

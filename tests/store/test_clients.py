@@ -15,9 +15,10 @@ from redis._parsers import _AsyncRESP2Parser
 from redis.asyncio import BlockingConnectionPool, Connection, ConnectionPool, Redis, RedisCluster
 from redis.asyncio.connection import SSLConnection
 
+from aioelect import aclose
 from aioelect._errors import ConfigurationError, StoreError, StoreRejected, StoreUnavailable
 from aioelect._redis.runtime import runtime_of
-from aioelect._redis.store import RedisStore, aclose, open_store
+from aioelect._redis.store import RedisStore, open_store
 from aioelect._store import Contended, Granted, NoticeKind, Refused, Released, Renewed, Store
 from conftest import Connect, MakeServer
 from store.conftest import PASSWORD, a_claim, granted

@@ -81,11 +81,11 @@ class Line:
 class Child:
     """A Python script in a process of its own (see the module's words); use it as a context manager."""
 
-    script: str
+    script: str = field(repr=False)
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: Path | None = None
-    lines: list[Line] = field(default_factory=list, init=False)
+    lines: list[Line] = field(default_factory=list, init=False, repr=False)
 
     def __enter__(self) -> Self:
         # -P keeps the current folder off sys.path: the child must import the installed package, as the tests do.
