@@ -13,11 +13,19 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-__all__ = ["outlast", "settled", "spawn"]
+__all__ = ["outlast", "running_loop", "settled", "spawn"]
 
 T = TypeVar("T")
 
 _tasks: WeakKeyDictionary[asyncio.AbstractEventLoop, set[asyncio.Task[object]]] = WeakKeyDictionary()
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop of this thread, if one is running."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def spawn(work: Coroutine[object, object, T], name: str) -> asyncio.Task[T]:

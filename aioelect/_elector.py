@@ -258,10 +258,9 @@ class Candidacy:
         except Exception as exc:  # noqa: BLE001 - it comes out where the candidacy is followed or left
             failure = exc
         except asyncio.CancelledError:
-            if not self._task.cancelling():  # else the event loop is being closed: that ends silently
-                cause = "its work was cancelled, and not by aioelect"
-                failure = AioelectError(f"the candidacy for {name!r} has ended: {cause}", name=name, reason="cancelled")
-        if failure is not None:
+            cause = "its work was cancelled, and not by aioelect"
+            failure = AioelectError(f"the candidacy for {name!r} has ended: {cause}", name=name, reason="cancelled")
+        if failure is not None and not self._task.cancelling():  # else the event loop is being closed: silently
             self._session.observers(CandidacyFailed(name, identity, failure))
         self.standing.end(failure)
 

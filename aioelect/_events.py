@@ -6,6 +6,7 @@ asked again; it can't delay or fail a renewal.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import importlib
 import logging
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 _logger = logging.getLogger("aioelect")
+_REST = {True: "", False: " and is not asked any more"}
 
 
 class ReleaseOutcome(enum.Enum):
@@ -186,9 +188,13 @@ class Observers:
         for listener in tuple(self._listeners):
             try:
                 listener(fact)
-            except Exception:
-                self._listeners.remove(listener)
-                _logger.exception("observer %r raised and is not asked any more", listener)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException:
+                if listener is not log:
+                    self._listeners = [other for other in self._listeners if other is not listener]
+                with contextlib.suppress(Exception):  # a log handler may be what raises
+                    _logger.exception("observer %r raised%s", listener, _REST[listener is log])
 
 
 def _checked(observers: object) -> list[Observer]:

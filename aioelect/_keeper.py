@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
 
 from aioelect import _clock
-from aioelect._background import outlast, spawn
+from aioelect._background import outlast, running_loop, spawn
 from aioelect._bout import Bout
 from aioelect._core import hold
 from aioelect._core.hold import Action, EndReason
-from aioelect._core.timing import RELEASE_LIMIT, Timing
-from aioelect._errors import NotHeld, StoreError, StoreUnavailable
+from aioelect._core.timing import Timing
+from aioelect._errors import ConfigurationError, NotHeld, StoreError
 from aioelect._events import (
     DrainOverrun,
     Observers,
@@ -29,55 +28,12 @@ from aioelect._events import (
     TermOver,
     TermStopped,
 )
-from aioelect._store import Claim, Holder, Refused, Released, Renewed, Store
+from aioelect._parting import as_store_error, give_up
+from aioelect._store import Claim, Holder, Refused, Renewed, Store
 from aioelect._term import Term, ended, loss
 from aioelect._ticker import ticker
 
-__all__ = ["Keeper", "undo"]
-
-
-class Parting(NamedTuple):
-    """What became of a claim that was given up."""
-
-    outcome: ReleaseOutcome
-    told: int = 0  # how many others heard of it
-    error: StoreError | None = None  # what was in the way
-    taken_by: Holder | None = None
-
-
-async def give_up(store: Store, claim: Claim, error: StoreError | None = None) -> Parting:
-    """Release by compare-and-delete, tried for 2 s at most.
-
-    `error` is what an earlier attempt ended with: its request may have been carried out since.
-    """
-    loop = asyncio.get_running_loop()
-    until = loop.time() + RELEASE_LIMIT
-    while (left := until - loop.time()) > 0:
-        try:
-            answer = await store.release(claim, limit=min(left, RELEASE_LIMIT / 3))
-        except StoreUnavailable as exc:
-            error = exc
-            await asyncio.sleep(min(left, 0.02 + 0.03 * random.random()))
-            continue
-        except Exception as exc:  # noqa: BLE001 - whatever it is, the claim is left to its ttl
-            return Parting(ReleaseOutcome.UNKNOWN, error=_as_store_error(exc))
-        match answer:
-            case Released(told=told):
-                return Parting(ReleaseOutcome.RELEASED, told)
-            case Refused(holder=holder):
-                outcome = ReleaseOutcome.UNCONFIRMED if error else ReleaseOutcome.ALREADY_LOST
-                return Parting(outcome, error=error, taken_by=holder)
-    return Parting(ReleaseOutcome.UNKNOWN, error=error)
-
-
-async def undo(store: Store, claim: Claim, patience: float) -> None:
-    """Give up a claim that may exist and that nobody will use; goes on detached after `patience` seconds."""
-    await outlast(spawn(give_up(store, claim), f"release of {claim.name}"), patience)
-
-
-def _as_store_error(exc: Exception) -> StoreError:
-    # Whatever it is, it is not the word that a claim is lost.
-    return exc if isinstance(exc, StoreError) else StoreUnavailable(f"the store failed: {type(exc).__name__}")
+__all__ = ["Keeper"]
 
 
 class Keeper:
@@ -102,12 +58,14 @@ class Keeper:
         self._observers = observers
         self._kept = kept  # renewed and supervised
         self._bouts: set[Bout] = set()
+        self._releasing: set[Bout] = set()  # those that wait for the release
         self._children: set[asyncio.Task[None]] = set()
         self._work_left = asyncio.Event()
         self._stopped = False
         self._renewals: set[asyncio.Task[StoreError | None]] = set()
         self._closing: asyncio.Task[ReleaseOutcome] | None = None
         self._overrun_timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
         self._when_over: Callable[[Keeper], None] | None = None
 
     def start(self, sent_at: float, token: int, waited: float) -> bool:
@@ -145,31 +103,55 @@ class Keeper:
 
     async def release(self) -> ReleaseOutcome:
         """See `Term.release`."""
+        self._refuse_elsewhere()
+        caller = asyncio.current_task()
+        part = {bout for bout in self._bouts if bout.task is caller}
+        self._releasing |= part  # it waits for the release, so the release can't wait for it
+        self._work_left.set()
         if self._closing is None or (self._closing.done() and self.outcome is ReleaseOutcome.UNKNOWN):
-            self._closing = spawn(self._close(asyncio.current_task()), f"release of {self.info.name}")
-        await outlast(self._closing)
+            self._closing = spawn(self._close(), f"release of {self.info.name}")
+        if part or not self._bouts:
+            await outlast(self._closing)
+        else:  # the work may be waiting for this task: a cancellation has to come out, and the release goes on
+            await asyncio.wait({self._closing})
         return self._closing.result()
 
     def quit(self) -> None:
         """See `Term.resign`."""
+        self._refuse_elsewhere()
+        if not self._kept:
+            raise self._unsupervised("there is no work to stop; release() is yours")
         self._feed(hold.Quit(_clock.now()))
 
     def start_soon(self, function: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         """See `Term.start_soon`."""
+        self._refuse_elsewhere()
         if not self._kept:
-            raise NotHeld(
-                f"the term of {self.info.name!r} came from try_acquire() and is not supervised: nobody would stop a "
-                "child of it; hold it by 'async with' instead",
-                name=self.info.name,
-                token=self.info.token,
-                term_id=self.info.id,
-                reason="unsupervised",
-            )
+            raise self._unsupervised("nobody would stop a child of it; hold it by 'async with' instead")
         if self._stopped or self._closing is not None:
             return
         child = spawn(self._run_child(function, args), f"child of {self.info.name}")
         self._children.add(child)
         child.add_done_callback(self._child_done)
+
+    def _unsupervised(self, advice: str) -> NotHeld:
+        return NotHeld(
+            f"the term of {self.info.name!r} came from try_acquire() and is not supervised: {advice}",
+            name=self.info.name,
+            token=self.info.token,
+            term_id=self.info.id,
+            reason="unsupervised",
+        )
+
+    def _refuse_elsewhere(self) -> None:
+        # Before anything is changed: what follows would fail half-way.
+        if running_loop() is not self._loop:
+            raise ConfigurationError(
+                f"the term of {self.info.name!r} belongs to another event loop; from a thread use "
+                "loop.call_soon_threadsafe(term.resign), or let the work poll term.is_valid",
+                name=self.info.name,
+                reason="thread",
+            )
 
     # -- the work
 
@@ -182,6 +164,7 @@ class Keeper:
     def leave(self, bout: Bout) -> None:
         """A stretch of work has ended."""
         self._bouts.discard(bout)
+        self._releasing.discard(bout)
         self._work_left.set()
 
     @property
@@ -193,11 +176,17 @@ class Keeper:
 
     async def finish(self) -> None:
         """The body has ended: stop and await the children, release. A cancellation is raised when that is over."""
-        if self._closing is not None:
-            await outlast(self._closing)
-        if self._closing is None or self._children:
-            self._closing = spawn(self._close(None), f"release of {self.info.name}")
-            await outlast(self._closing)
+        cancelled: asyncio.CancelledError | None = None
+        while self._closing is None or not self._closing.done() or self._children:
+            if self._closing is None or self._closing.done():
+                self._releasing.clear()  # who released and went on has to end with the body
+                self._closing = spawn(self._close(), f"release of {self.info.name}")
+            try:
+                await outlast(self._closing)
+            except asyncio.CancelledError as exc:
+                cancelled = exc
+        if cancelled is not None:
+            raise cancelled
 
     async def _run_child(self, function: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         if self._stopped:
@@ -226,8 +215,6 @@ class Keeper:
     def _feed(self, event: hold.Input) -> None:
         before = self.state
         self.state, actions = hold.step(before, event, self.timing)
-        if isinstance(before, hold.Held) and not isinstance(before, hold.Draining):
-            self._tell(before, event)
         for action in actions:
             match action:
                 case Action.RENEW if self._kept:
@@ -239,6 +226,8 @@ class Keeper:
         if self._kept and self.wake_at != (wake_at := hold.wake_at(self.state)):
             self.wake_at = wake_at
             ticker().schedule(self, self.timing.tick)
+        if isinstance(before, hold.Held) and not isinstance(before, hold.Draining):
+            self._tell(before, event)
 
     def _tell(self, before: hold.Held, event: hold.Input) -> None:
         after = self.state
@@ -269,7 +258,7 @@ class Keeper:
         try:
             answer = await self._store.renew(self._claim, limit=limit)
         except Exception as exc:  # noqa: BLE001 - whatever it is, it is no answer: the renew deadline decides
-            error = _as_store_error(exc)
+            error = as_store_error(exc)
             error.name = self.info.name
             self.cause = error
             self._feed(hold.Failed(_clock.now(), self.timing.retry_delay(random.random())))
@@ -285,7 +274,7 @@ class Keeper:
 
     def _stop(self) -> None:
         self._stopped = True
-        for bout in tuple(self._bouts):
+        for bout in self._bouts - self._releasing:
             bout.stop()
         if self._overrun_timer is None:
             self._overrun_timer = asyncio.get_running_loop().call_later(self.timing.drain, self._tell_overrun)
@@ -294,9 +283,15 @@ class Keeper:
         if self._bouts:
             self._observers(DrainOverrun(self.info, self.timing.drain))
 
-    async def _close(self, caller: asyncio.Task[object] | None) -> ReleaseOutcome:
-        """Stop the work (but not the caller's, who is part of it), wait for it, then release."""
-        await self._stop_others(caller)
+    async def _close(self) -> ReleaseOutcome:
+        """Stop the work, wait for it, then release. Who has asked for the release is not waited for."""
+        if self._bouts or self._children:
+            self._feed(hold.Quit(_clock.now()))
+            self._stop()
+        self._stopped = True
+        while self._bouts - self._releasing or self._children - {bout.task for bout in self._releasing}:
+            self._work_left.clear()
+            await self._work_left.wait()
         if isinstance(self.state, hold.Held):
             self._feed(hold.WorkOver(_clock.now()))
         for renewal in tuple(self._renewals):
@@ -313,16 +308,3 @@ class Keeper:
             if self._when_over is not None:
                 self._when_over(self)
         return self.outcome or ReleaseOutcome.ALREADY_LOST
-
-    async def _stop_others(self, caller: asyncio.Task[object] | None) -> None:
-        own = {bout for bout in self._bouts if bout.task is caller} if caller is not None else set()
-        if own:  # part of the work releases: the rest of it is stopped, the caller goes on without the claim
-            for bout in self._bouts - own:
-                bout.stop()
-        elif self._bouts or self._children:
-            self.quit()
-            self._stop()
-        self._stopped = True
-        while self._bouts - own or any(child is not caller for child in self._children):
-            self._work_left.clear()
-            await self._work_left.wait()

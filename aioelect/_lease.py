@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
-from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -20,7 +19,8 @@ from aioelect._core.timing import RELEASE_LIMIT, Duration, Timing
 from aioelect._errors import ConfigurationError, NotAcquired, NotHeld
 from aioelect._events import Declared, Observer, Observers
 from aioelect._guard import Guard, left_elsewhere
-from aioelect._keeper import Keeper, undo
+from aioelect._keeper import Keeper
+from aioelect._parting import undo
 from aioelect._redis.store import open_store
 from aioelect._store import Holder, Store
 from aioelect._term import Term, check_function
@@ -123,7 +123,7 @@ class Sections:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._entered: WeakKeyDictionary[asyncio.Task[object], Guard] = WeakKeyDictionary()
+        self._entered: dict[asyncio.Task[object], Guard] = {}
 
     async def enter(self, wait: float | None) -> Term:
         """Win the name and begin the body."""
@@ -137,6 +137,7 @@ class Sections:
             )
         keeper = await self._session.acquire(wait)
         guard = self._entered[task] = Guard(keeper)
+        task.add_done_callback(self._forget)
         return await guard.__aenter__()
 
     async def leave(
@@ -145,10 +146,16 @@ class Sections:
         """End the body of the current task."""
         task = asyncio.current_task()
         assert task is not None
+        if task not in self._entered and len(self._entered) == 1:
+            (task,) = self._entered  # left in another task: its body is over, which ends the term, and is an error
         guard = self._entered.pop(task, None)
         if guard is None:
             raise left_elsewhere(self._session.name)
+        task.remove_done_callback(self._forget)
         return await guard.__aexit__(exc_type, exc, traceback)
+
+    def _forget(self, task: asyncio.Task[object]) -> None:
+        self._entered.pop(task, None)
 
 
 def decorate(

@@ -206,10 +206,30 @@ class Term:
 
     @contextmanager
     def cleanup(self) -> Iterator[None]:
-        """Shield clean-up from the cancellation of the work, for min(life left, drain limit) at most."""
-        limit = min(self.remaining(), self._supervisor.timing.drain)
-        with anyio.move_on_after(limit, shield=True):
-            yield
+        """Shield clean-up from the cancellation of the work as long as the claim is provably ours.
+
+        Renewals go on while the work drains, and prolong it; past the drain limit it ends all the same.
+        """
+        loop = asyncio.get_running_loop()
+        until = _clock.now() + self._supervisor.timing.drain
+        scope = anyio.CancelScope(shield=True)
+        timer: asyncio.TimerHandle | None = None
+
+        def look() -> None:
+            nonlocal timer
+            left = min(self.remaining(), until - _clock.now())
+            if left > 0:
+                timer = loop.call_later(left, look)
+            else:
+                scope.cancel()
+
+        with scope:
+            look()
+            try:
+                yield
+            finally:
+                if timer is not None:
+                    timer.cancel()
 
     def __repr__(self) -> str:
         return (

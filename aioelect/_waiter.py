@@ -18,7 +18,7 @@ from aioelect._core.timing import Timing
 from aioelect._errors import AcquireTimeout, AioelectError, NotAcquired, StoreRejected, StoreUnavailable
 from aioelect._events import Observers, StoreFailing, StoreRecovered
 from aioelect._line import Line, line_for
-from aioelect._store import Claim, Contended, Granted, Holder, NoticeKind, Store, Watch
+from aioelect._store import Claim, Contended, Granted, Holder, Notice, NoticeKind, Store, Watch
 
 __all__ = ["Request", "Waiter", "Win"]
 
@@ -204,9 +204,15 @@ class Waiter:
                 until = _clock.now() + step.delay
                 continue
             if notice.kind is NoticeKind.RELEASED:
-                self.line.saw(None)
+                if self._is_holders(notice):
+                    self.line.saw(None)
                 await asyncio.sleep(self._request.timing.wakeup_delay(random.random()))
             return
+
+    def _is_holders(self, notice: Notice) -> bool:
+        # Undoing a claim that never was tells the channel, too.
+        known = self._last.id if isinstance(self._last, Holder) else None
+        return known is None or notice.holder is None or notice.holder.id == known
 
     # -- who is told what
 

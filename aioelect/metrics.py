@@ -6,6 +6,7 @@ loop was blocked past the renew deadline. Sum it over the instances: 1 is well, 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from weakref import WeakKeyDictionary
 
@@ -88,11 +89,13 @@ class _IsLeader(Collector):
         yield gauge
 
 
+_making = threading.Lock()
 _defaults: WeakKeyDictionary[CollectorRegistry, Metrics] = WeakKeyDictionary()
 
 
 def default(registry: CollectorRegistry = REGISTRY) -> Observer:
     """The metrics of a registry, made once."""
-    if registry not in _defaults:
-        _defaults[registry] = Metrics(registry)
-    return _defaults[registry]
+    with _making:  # threads may build their objects at once
+        if registry not in _defaults:
+            _defaults[registry] = Metrics(registry)
+        return _defaults[registry]

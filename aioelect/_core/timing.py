@@ -22,6 +22,7 @@ MAX_DURATION = 10 * 365 * 24 * 3600.0  # of anything: more is a mistake in the u
 MIN_INTERVAL = 0.01
 MIN_RETENTION = 3600.0
 MIN_TRY = 0.001
+MAX_RESPONSE = 5.0
 TRIES = 3  # so many failed renewals fit between the interval and the renew deadline
 SLACK = 0.01  # at least so long before the deadline the work is told to stop
 RELEASE_LIMIT = 2.0  # leaving takes at most this long, whatever the server does
@@ -108,7 +109,7 @@ class Timing:
             ttl=life,
             interval=interval,
             renew_deadline=stop,
-            drain=life if drain_limit is None else seconds("drain_limit", drain_limit),
+            drain=life if drain_limit is None else seconds("drain_limit", drain_limit, least=MIN_INTERVAL),
             retention=max(MIN_RETENTION, 2 * life)
             if retention is None
             else seconds("fence_retention", retention, least=life),
@@ -125,8 +126,8 @@ class Timing:
 
     @property
     def response_limit(self) -> float:
-        """How long one try waits for its answer."""
-        return self.try_limit * _RESPONSE_SHARE
+        """How long one try waits for its answer: not longer than anybody would, whatever the ttl."""
+        return min(MAX_RESPONSE, self.try_limit * _RESPONSE_SHARE)
 
     @property
     def validity(self) -> float:
@@ -140,7 +141,7 @@ class Timing:
 
     def retry_delay(self, chance: float) -> float:
         """After a failed renewal: at most a quarter of a try, jittered by `chance` in [0, 1)."""
-        return self.try_limit * (1 - _RESPONSE_SHARE) * (0.2 + 0.8 * chance)
+        return min(MAX_RESPONSE, self.try_limit * (1 - _RESPONSE_SHARE)) * (0.2 + 0.8 * chance)
 
     def outage_delay(self, failures: int, chance: float) -> float:
         """A candidate's back-off after so many failures in a row: doubling, capped at min(ttl, 5 s), jittered."""

@@ -76,7 +76,7 @@ _inputs: dict[str, st.SearchStrategy[hold.Input]] = {
     "WorkOver": st.builds(hold.WorkOver, _instants),
 }
 _timings = st.sampled_from(
-    [Timing.of(15.0), Timing.of(0.1), Timing.of(3.0, drain_limit=0.0), Timing.of(9).unattended()]
+    [Timing.of(15.0), Timing.of(0.1), Timing.of(3.0, drain_limit=0.01), Timing.of(9).unattended()]
 )
 
 

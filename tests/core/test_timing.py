@@ -164,7 +164,7 @@ def test_p3_for_each_ttl_three_tries_fit_and_the_stop_comes_before_the_deadline(
     ttl=st.floats(MIN_TTL, MAX_TTL),
     interval=st.floats(0.0, 1.2),
     renew_deadline=st.floats(0.0, 1.2),
-    drain=st.floats(0.0, 100.0),
+    drain=st.floats(0.01, 100.0),
 )
 def test_p14_what_is_accepted_fits_together_and_the_rest_is_refused(
     ttl: float, interval: float, renew_deadline: float, drain: float

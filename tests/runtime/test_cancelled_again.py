@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from itertools import count
 
 import anyio
 import pytest
 
-from aioelect import FencedLock, Term
+from aioelect import FencedLock, LeaseExpired, StoreUnavailable, Term
 from aioelect._store import Claim
 from runtime.operations import (
     Run,
@@ -22,7 +23,7 @@ from runtime.operations import (
     try_acquire,
     wait_elected,
 )
-from runtime.world import NAME, World, turns
+from runtime.world import NAME, TTL, World, refuse_renewals, turns
 from support.checkpoints import Steps
 from support.virtual_time import virtual_loop
 
@@ -118,17 +119,23 @@ async def test_p8_clean_up_under_the_terms_shield_runs_to_its_end_and_without_it
     await world.assert_clean()
 
 
-async def test_p8_the_terms_shield_is_bounded_by_the_life_left() -> None:
+@pytest.mark.parametrize("renewed", [True, False])
+async def test_p8_the_terms_shield_is_bounded_by_the_life_left_and_the_drain_limit(*, renewed: bool) -> None:
     world = World()
-    loop = asyncio.get_running_loop()
-    async with lock(world) as term:
-        with anyio.CancelScope() as scope:
-            scope.cancel()
-            began, left = loop.time(), term.remaining()
-            with term.cleanup():
-                await asyncio.sleep(60)
-            assert loop.time() - began == pytest.approx(left, abs=0.01)
-    await world.assert_clean()
+    loop, drain = asyncio.get_running_loop(), 3 * TTL
+    lock = FencedLock(world.ours, NAME, ttl=TTL, drain_limit=drain, observers=())
+    with contextlib.suppress(LeaseExpired):
+        async with lock as term:
+            if not renewed:
+                world.ours.before = refuse_renewals(StoreUnavailable("gone"))
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                began, left = loop.time(), term.remaining()
+                with term.cleanup():
+                    await asyncio.sleep(60)
+                assert loop.time() - began == pytest.approx(drain if renewed else left, abs=0.01)
+    if renewed:
+        await world.assert_clean()
 
 
 @pytest.mark.parametrize("ttl", [0.3, 1.0])

@@ -93,7 +93,7 @@ class World:
     def __init__(self, schedule: Schedule) -> None:
         self.now = 0.0
         self.schedule = schedule
-        self.timing = Timing.of(schedule.ttl, drain_limit=schedule.drain_limit * schedule.ttl)
+        self.timing = Timing.of(schedule.ttl, drain_limit=max(0.01, schedule.drain_limit * schedule.ttl))
         self.server = Server(schedule.server_rate)
         self.last_token = 0  # of the terms that began
         self.terms = 0
