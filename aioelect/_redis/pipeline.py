@@ -183,6 +183,7 @@ class Link:
 
     async def _run(self) -> None:
         try:
+            await asyncio.sleep(0)  # an eager task factory would run this before the link is known to its owner
             async with asyncio.timeout(_HANDSHAKE):
                 await self._connection.connect()
             if self.state is State.CONNECTING:
