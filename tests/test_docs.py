@@ -21,7 +21,12 @@ def _run(code: str, server: Server) -> "subprocess.Popen[str]":
     # The examples say Redis(), as a user would who has one on the usual port.
     code = code.replace("Redis()", f"Redis.from_url({server.url!r})")
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-W", "error", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A run in the background of a shell ignores Ctrl-C, and its children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads are running
     )
 
 
@@ -39,11 +44,14 @@ def test_every_python_block_of_the_readme_is_run_by_a_test_below() -> None:
 def test_the_first_example_leads_and_hands_over_on_ctrl_c(server: Server) -> None:
     code = _block("looks for due jobs")
     assert len(code.strip().splitlines()) <= 20
-    process = _run(code, server)
-    assert process.stdout is not None
-    assert "looks for due jobs, token 1" in process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=10)
+    with _run(code, server) as process:
+        assert process.stdout is not None
+        assert "looks for due jobs, token 1" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=10)
+        finally:
+            process.kill()
     assert server.call("EXISTS", "aioelect:{scheduler}") == 0, "it left without releasing"
 
 
