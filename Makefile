@@ -8,7 +8,8 @@ CONSTRAINTS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WHEEL := build/wheel/$(notdir $(VENV))
-PYTEST := AIOELECT_TEST_WHEEL=1 $(BIN)/pytest
+# Most tests wait for something; three at a time keep two cores busy without starving each other.
+PYTEST := AIOELECT_TEST_WHEEL=1 $(BIN)/pytest --numprocesses 3
 # Folders too: their time changes when a file goes.
 SOURCES := $(shell find aioelect -not -name '*.pyc' -not -name __pycache__) $(wildcard README.md LICENSE)
 FAST := -m "not faults and not slow"
