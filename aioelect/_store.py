@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 __all__ = [
+    "Capabilities",
     "Claim",
     "Contended",
     "Granted",
@@ -105,6 +106,15 @@ class Notice:
     holder: Holder | None = None  # with ACQUIRED: the new holder; with RELEASED: who let go
 
 
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store can do beyond the bare claim; what it can't is refused where it is asked for, not later."""
+
+    expires: bool = True  # a claim that nobody renews ends by itself after its ttl
+    keeps: bool = True  # `release(keep=...)` can leave a name taken for a while
+    mints: bool = True  # it has a source of tokens of its own that rises with every term
+
+
 class Watch(Protocol):
     """One listener to the notices of one name. Sync to open (`Store.watch`), sync to close, any number at once."""
 
@@ -132,6 +142,10 @@ class Store(Protocol):
     @property
     def key(self) -> Hashable:
         """Equal for two stores whose equal names contend: the local line is keyed by it."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store can do."""
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free, mint a token above every earlier one, and describe the term.

@@ -16,7 +16,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.client import Pipeline
 
 from aioelect._errors import ConfigurationError, StoreError, StoreRejected
-from aioelect._store import Claim, Contended, Granted, Refused, Released, Renewed, Store, Watch
+from aioelect._store import Capabilities, Claim, Contended, Granted, Refused, Released, Renewed, Store, Watch
 
 from . import scripts, wire
 from .cluster import ClusterOrigin
@@ -67,6 +67,11 @@ class RedisStore:
     def key(self) -> Hashable:
         """Server, database and prefix."""
         return self._key
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """All that a store can do."""
+        return Capabilities()
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from aioelect import _clock
 from aioelect._errors import StoreUnavailable
 from aioelect._store import (
+    Capabilities,
     Claim,
     Contended,
     Granted,
@@ -178,6 +179,11 @@ class MemoryStore:
     def key(self) -> Hashable:
         """Whose line this is."""
         return self._key
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """All that a store can do."""
+        return Capabilities()
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free."""
