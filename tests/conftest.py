@@ -4,6 +4,8 @@
     async def test_all(redis, any_server): ...         # once per server program found
     async def test_own(make_server): ...               # a server of one's own: to kill, pause, configure
     async def test_trouble(proxy): ...                 # a proxy before `server` (or `any_server`)
+    async def test_sql(database): ...                  # URL of an empty PostgreSQL database of the test's own
+    async def test_own_sql(make_postgres): ...         # a PostgreSQL server of one's own: to stop, crash, configure
 
 Always on: no asyncio task may be left, no error may reach the loop's exception handler, and no key without a ttl may
 lie in the shared server (a test that needs such keys says `@pytest.mark.leaves_keys("why")`).
@@ -21,7 +23,8 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 import aioelect
-from support import servers
+from support import postgres, servers
+from support.postgres import Postgres
 from support.proxy import Proxy
 from support.servers import Binary, Server
 from support.tls import Certificates, make_certificates
@@ -55,15 +58,20 @@ def pytest_configure(config: pytest.Config) -> None:
     unknown = set(_wanted(config) or ()) - set(servers.found())
     if unknown:
         raise pytest.UsageError(f"--servers: not found: {', '.join(sorted(unknown))}")
-    if os.environ.get("CI") == "true" and servers.missing() and not config.option.collectonly:
-        lacking = "; ".join(f"{source.key}: {source.how}" for source in servers.missing())
-        raise pytest.UsageError(f"servers missing in CI: {lacking}")
+    if os.environ.get("CI") == "true" and _missing() and not config.option.collectonly:
+        raise pytest.UsageError(f"servers missing in CI: {'; '.join(_missing())}")
 
 
 def pytest_report_header() -> list[str]:
     """Say which servers the run uses and which it lacks."""
     lines = ["servers: " + (", ".join(binary.title for binary in servers.found().values()) or "none")]
-    return lines + [f"server missing: {source.key}, {source.how}" for source in servers.missing()]
+    return lines + [f"server missing: {what}" for what in _missing()]
+
+
+def _missing() -> list[str]:
+    """Which servers this machine ought to have and doesn't, and where to get them."""
+    lacking = [f"{source.key}, {source.how}" for source in servers.missing()]
+    return lacking + ([f"postgres, {postgres.HOW}"] if postgres.missing() else [])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -155,6 +163,42 @@ def make_server() -> Iterator[MakeServer]:
 
         def make(*lines: str, binary: Binary | None = None, **settings: Any) -> Server:
             return stack.enter_context(Server(binary or servers.newest(), *lines, **settings))
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def shared_postgres() -> Iterator[str]:
+    """URL of the session's PostgreSQL server, started at its first use."""
+    if url := postgres.given():
+        yield url
+        return
+    try:
+        server = Postgres()
+    except LookupError as error:
+        pytest.skip(str(error))
+    with server:
+        yield server.url
+
+
+@pytest.fixture
+def database(shared_postgres: str) -> Iterator[str]:
+    """URL of an empty PostgreSQL database, dropped after the test."""
+    with postgres.database(shared_postgres) as url:
+        yield url
+
+
+@pytest.fixture
+def make_postgres() -> Iterator[Callable[..., Postgres]]:
+    """Start PostgreSQL servers of the test's own; gone after the test."""
+    with ExitStack() as stack:
+
+        def make(**settings: object) -> Postgres:
+            try:
+                server = Postgres(**settings)
+            except LookupError as error:
+                pytest.skip(str(error))
+            return stack.enter_context(server)
 
         yield make
 

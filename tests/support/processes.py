@@ -35,14 +35,18 @@ from typing import Any, Self
 from support.wait import until, until_sync
 
 # A launcher that execs, not a preexec_fn: Python 3.12+ warns about those as soon as there is a second thread.
-# The parent check closes the gap in which the parent died before prctl.
+# The parent check closes the gap in which the parent died before prctl; a change of user would undo the tie.
 _TIE = """
 import ctypes, os, sys
+if user := int(sys.argv[2]):
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
 if os.getppid() != int(sys.argv[1]):
     os._exit(1)
-os.execv(sys.argv[2], sys.argv[2:])
+os.execv(sys.argv[3], sys.argv[3:])
 """
 
 _PRELUDE = """
@@ -56,9 +60,12 @@ def commands():
 """
 
 
-def spawn(argv: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
-    """Start a process that the kernel kills when this one dies, however it dies; the pid is the program's own."""
-    launcher = [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid())]
+def spawn(argv: Sequence[str], *, user: int | None = None, **options: Any) -> "subprocess.Popen[bytes]":
+    """Start a process that the kernel kills when this one dies, however it dies; the pid is the program's own.
+
+    `user`: the id of the user and group that it becomes, for programs that refuse to run as root.
+    """
+    launcher = [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), str(user or 0)]
     return subprocess.Popen([*launcher, *argv], start_new_session=True, **options)
 
 

