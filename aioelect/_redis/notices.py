@@ -1,8 +1,4 @@
-"""The one subscription per server and event loop: who watches a name hears of its changes here.
-
-A notice is a hint. So trouble here is never an error of anybody's: a watcher that cannot be told is not `live`, and one
-that may have missed something gets a RESYNC once the subscription is confirmed again.
-"""
+"""The one subscription per server and event loop: who watches a name hears of its changes from here."""
 
 from __future__ import annotations
 
@@ -12,15 +8,15 @@ import logging
 import random
 from collections.abc import Callable
 
+from aioelect._channel import Channel, Subscription
 from aioelect._errors import StoreError
-from aioelect._store import Notice, NoticeKind
 
 from .ending import silence
 from .pipeline import Link, RawConnection, State
 from .refusals import Fault
 from .wire import parse_notice
 
-__all__ = ["Notices", "Subscription"]
+__all__ = ["Notices"]
 
 _log = logging.getLogger("aioelect")
 
@@ -28,117 +24,7 @@ _ANSWER = 5.0  # how long the server may take to confirm a subscription
 _LINGER = 5.0  # a channel that nobody watches is kept for the next one who does
 _IDLE = 25.0  # and then the connection
 _PING = 120.0  # a silent connection may be a dead one; more often, and waiting would cost more than 1.25 commands a ttl
-_DENIED = 60.0  # rights are rarely granted while one waits
 _BACKOFF = (0.05, 5.0)  # first and longest pause between attempts to connect
-
-
-class Subscription:
-    """One listener to one channel."""
-
-    def __init__(self, channel: _Channel) -> None:
-        self._channel = channel
-        self._loop = asyncio.get_running_loop()
-        self._news: Notice | None = None
-        self._gap = False  # something may have been missed: say so when it is over
-        self._closed = False
-        self._waiter: asyncio.Future[None] | None = None
-
-    @property
-    def live(self) -> bool:
-        """True while the subscription is confirmed."""
-        return self._channel.live and not self._detached
-
-    async def ready(self, limit: float) -> bool:
-        """Wait for the confirmation."""
-        await self._until(lambda: self.live or self._channel.denied or self._detached, limit)
-        self._gap = self._gap or not self.live
-        return self.live
-
-    async def next(self, limit: float | None) -> Notice | None:
-        """Wait for the newest notice since the last call.
-
-        Without a subscription there is nothing to hear, but time to pass: callers sleep in here.
-        """
-        self._gap = self._gap or not self.live
-        await self._until(lambda: self._news is not None or self._closed or (limit is None and self._detached), limit)
-        news, self._news = self._news, None
-        return news
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._closed = True
-        self._channel.leave(self)
-        self.wake()
-
-    @property
-    def _detached(self) -> bool:
-        return self not in self._channel.watchers
-
-    def tell(self, notice: Notice) -> None:
-        """A notice for this listener; replaces one that was not fetched."""
-        self._news = notice
-        self.wake()
-
-    def confirmed(self) -> None:
-        """The subscription is live from now on."""
-        if self._gap:
-            self._gap = False
-            self._news = Notice(NoticeKind.RESYNC)
-        self.wake()
-
-    def lost(self) -> None:
-        """The subscription is not live any more."""
-        self._gap = True
-
-    def wake(self) -> None:
-        """Look again."""
-        if self._waiter is not None and not self._waiter.done() and not self._loop.is_closed():
-            self._waiter.set_result(None)
-
-    async def _until(self, true: Callable[[], bool], limit: float | None) -> None:
-        deadline = None if limit is None else self._loop.time() + limit
-        while not true():
-            left = None if deadline is None else deadline - self._loop.time()
-            if left is not None and left <= 0:
-                return
-            if self._waiter is None or self._waiter.done():
-                self._waiter = self._loop.create_future()
-            await asyncio.wait([self._waiter], timeout=left)
-
-
-class _Channel:
-    """A channel, who watches it, and what the server has said of it."""
-
-    def __init__(self, name: bytes, unwatched: Callable[[_Channel], None]) -> None:
-        self.name = name
-        self.watchers: set[Subscription] = set()
-        self.asked = False
-        self.live = False
-        self.denied = False
-        self.due = 0.0  # denied: when to ask again; not watched: when to leave
-        self._unwatched = unwatched
-
-    def leave(self, watcher: Subscription) -> None:
-        """One watcher less."""
-        if watcher in self.watchers:
-            self.watchers.remove(watcher)
-            if not self.watchers:
-                self._unwatched(self)
-
-    def answer(self, reply: object, now: float) -> None:
-        """What the server said to our wish to listen."""
-        self.denied = isinstance(reply, Fault)
-        self.live = not self.denied
-        self.due = now + _DENIED
-        for watcher in tuple(self.watchers):
-            watcher.confirmed() if self.live else watcher.wake()
-
-    def lose(self) -> None:
-        """Nothing is heard any more."""
-        if self.live:  # who still waits for the first confirmation has missed nothing
-            for watcher in tuple(self.watchers):
-                watcher.lost()
-        self.asked = self.live = False
 
 
 class Notices:
@@ -147,7 +33,7 @@ class Notices:
     def __init__(self, make: Callable[[], RawConnection]) -> None:
         self._make = make
         self._loop = asyncio.get_running_loop()
-        self._channels: dict[bytes, _Channel] = {}
+        self._channels: dict[bytes, Channel] = {}
         self._wake = asyncio.Event()
         self._link: Link | None = None
         self._runner: asyncio.Task[None] | None = None
@@ -158,7 +44,7 @@ class Notices:
     def watch(self, channel: bytes) -> Subscription:
         """Listen to a channel; the subscription is asked for in the background."""
         if (known := self._channels.get(channel)) is None:
-            known = self._channels[channel] = _Channel(channel, self._on_unwatched)
+            known = self._channels[channel] = Channel(channel, self._on_unwatched)
         watcher = Subscription(known)
         if not self._closed:
             known.watchers.add(watcher)
@@ -192,7 +78,7 @@ class Notices:
         if self._runner is not None:
             silence(self._runner)
 
-    def _on_unwatched(self, channel: _Channel) -> None:
+    def _on_unwatched(self, channel: Channel) -> None:
         if not self._loop.is_closed():
             channel.due = self._loop.time() + _LINGER
             self._wake.set()
@@ -252,7 +138,7 @@ class Notices:
                 due = [c.due for c in self._channels.values() if c.denied or not c.watchers]
                 await self._pause(min([silent_until, *due, *([] if self._channels else [idle_until])]) - now)
 
-    async def _ask(self, link: Link, joining: list[_Channel], leaving: list[_Channel]) -> None:
+    async def _ask(self, link: Link, joining: list[Channel], leaving: list[Channel]) -> None:
         commands = [[b"SUBSCRIBE", c.name] for c in joining] + [[b"UNSUBSCRIBE", c.name] for c in leaving]
         for channel in joining:
             channel.asked = True
@@ -261,7 +147,7 @@ class Notices:
         replies = await link.call(commands, _ANSWER)
         now = self._loop.time()
         for channel, reply in zip(joining, replies, strict=False):
-            channel.answer(reply, now)
+            channel.answer(now, granted=not isinstance(reply, Fault))
             if channel.denied and not self._warned:
                 self._warned = True
                 _log.warning(
@@ -275,7 +161,7 @@ class Notices:
             _log.warning("notices arrive again")
         self._failures = 0
 
-    def _left(self, now: float) -> list[_Channel]:
+    def _left(self, now: float) -> list[Channel]:
         return [c for c in self._channels.values() if not c.watchers and now >= c.due]
 
     async def _pause(self, limit: float) -> None:

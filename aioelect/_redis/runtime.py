@@ -1,16 +1,12 @@
-"""What is open for one server in one event loop, shared by all stores that reach it with the same settings.
-
-Made on first use, closed by `aclose`; if the loop ends without that, it is let go silently. A child process after a
-fork uses nothing of its parent's: the sockets, and on Linux even the registrations in the selector, are shared with it.
-"""
+"""What is open for one server in one event loop, shared by all stores that reach it with the same settings."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import os
 from collections.abc import Callable, Hashable
 from typing import Protocol
+
+from aioelect._per_loop import PerLoop
 
 from .notices import Notices
 from .pipeline import RawConnection
@@ -46,57 +42,14 @@ class Runtime:
         self.notices.abandon()
 
 
-class _Registry:
-    """What is open, by event loop."""
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-        self._loops: dict[asyncio.AbstractEventLoop, dict[Hashable, Runtime]] = {}
-        self._inherited: list[object] = []
-
-    def of(self, loop: asyncio.AbstractEventLoop) -> dict[Hashable, Runtime]:
-        """Give what is open in a loop, to read and to change."""
-        loops = self._own()
-        if loop not in loops:
-            self.forget(lambda other: other.is_closed())
-            if not loops:
-                atexit.unregister(self._at_exit)
-                atexit.register(self._at_exit)
-            loops[loop] = {}
-        return loops[loop]
-
-    def forget(self, ended: Callable[[asyncio.AbstractEventLoop], bool]) -> None:
-        """Let go of the loops that have ended."""
-        loops = self._own()
-        for loop in filter(ended, list(loops)):  # a copy: other threads have loops of their own
-            for runtime in loops.pop(loop, {}).values():
-                runtime.abandon()
-
-    def _own(self) -> dict[asyncio.AbstractEventLoop, dict[Hashable, Runtime]]:
-        if self._pid != os.getpid():
-            # Kept for ever: if a parent's connections were collected here, that would disturb the parent.
-            self._inherited.append(self._loops)
-            self._pid, self._loops = os.getpid(), {}
-        return self._loops
-
-    def _at_exit(self) -> None:
-        self.forget(lambda loop: not loop.is_running())
-
-
-_registry = _Registry()
+_open: PerLoop[Runtime] = PerLoop()
 
 
 def runtime_of(origin: Origin) -> Runtime:
     """Give what is open for an origin in the running loop; made if need be."""
-    runtimes = _registry.of(asyncio.get_running_loop())
-    runtime = runtimes.get(origin.key)
-    if runtime is None:
-        runtime = runtimes[origin.key] = Runtime(origin)
-    return runtime
+    return _open.get(origin.key, lambda: Runtime(origin))
 
 
 async def close_runtime(origin: Origin) -> None:
     """Close what is open for an origin in the running loop."""
-    runtime = _registry.of(asyncio.get_running_loop()).pop(origin.key, None)
-    if runtime is not None:
-        await runtime.aclose()
+    await _open.close(origin.key)

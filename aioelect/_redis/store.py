@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Hashable, Iterator
 
 import redis as sync_redis
@@ -16,6 +15,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.client import Pipeline
 
 from aioelect._errors import ConfigurationError, StoreError, StoreRejected
+from aioelect._floors import Floors
 from aioelect._store import Capabilities, Claim, Contended, Granted, Refused, Released, Renewed, Store, Watch
 
 from . import scripts, wire
@@ -27,29 +27,7 @@ from .runtime import Origin, close_runtime, runtime_of
 __all__ = ["RedisStore", "open_store"]
 
 
-class _Floors:
-    """The highest token that this process has seen of each name: a lost counter must not make tokens fall."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._tokens: dict[Hashable, int] = {}
-        self._lock = threading.Lock()  # stores are used from loops in several threads
-
-    def get(self, name: Hashable) -> int:
-        """The highest token seen; 0: none."""
-        return self._tokens.get(name, 0)
-
-    def saw(self, name: Hashable, token: int | None) -> None:
-        """Remember a token; the names that were not heard of for longest are forgotten first."""
-        if token is None:
-            return
-        with self._lock:
-            self._tokens[name] = max(token, self._tokens.pop(name, 0))
-            if len(self._tokens) > self._capacity:
-                del self._tokens[next(iter(self._tokens))]
-
-
-_floors = _Floors(65536)
+_floors = Floors(65536)
 
 
 class RedisStore:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from aioelect._floors import Floors
 from aioelect._redis import store as store_module
 from aioelect._redis.store import open_store
 from aioelect._store import Claim, Granted, Store
@@ -65,7 +66,7 @@ def floors(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Begin each test as a process that has seen no token; call it to begin anew."""
 
     def forget() -> None:
-        monkeypatch.setattr(store_module, "_floors", store_module._Floors(100))
+        monkeypatch.setattr(store_module, "_floors", Floors(100))
 
     forget()
     return forget

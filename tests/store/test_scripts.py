@@ -10,8 +10,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aioelect._errors import StoreRejected
+from aioelect._floors import Floors
 from aioelect._redis import scripts, wire
-from aioelect._redis import store as store_module
 from aioelect._redis.refusals import Fault
 from aioelect._redis.store import open_store
 from aioelect._store import Contended, Refused, Released, Renewed, Store
@@ -223,7 +223,7 @@ async def test_p9_without_memory_tokens_still_rise_by_the_clock(
 
 
 def test_p9_the_memory_of_tokens_is_bounded() -> None:
-    floors = store_module._Floors(3)
+    floors = Floors(3)
     for name in "abcd":
         floors.saw(name, 7)
     floors.saw("b", 3)
