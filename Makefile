@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 CONSTRAINTS ?=
+GROUP ?= dev
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -16,10 +17,10 @@ FAST := -m "not faults and not slow"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fast faults check format lowest docs redis810 wheel clean
+.PHONY: help demo test fast faults check format lowest bench bench-quick measure docs redis810 wheel clean
 
 help: ## show the targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/installed ## watch an election, a hand-over, a take-over and a fence at work
 	@$(BIN)/aioelect demo $(ARGS)
@@ -41,6 +42,15 @@ format: $(VENV)/dependencies ## format the code and apply safe fixes
 
 lowest: build/lowest.txt ## run the fast tests on the oldest supported redis-py and anyio
 	@$(MAKE) --no-print-directory fast VENV=.venv-lowest CONSTRAINTS=build/lowest.txt
+
+bench: ## measure aioelect beside its rivals, about 15 minutes (ARGS="pair hand-over" for some cases)
+	@$(MAKE) --no-print-directory measure VENV=.venv-bench GROUP=bench ARGS="run $(ARGS)"
+
+bench-quick: ## the same in small, to see that every case works
+	@$(MAKE) --no-print-directory measure VENV=.venv-bench GROUP=bench ARGS="run --quick $(ARGS)"
+
+measure: $(VENV)/installed
+	@$(BIN)/python benchmarks $(ARGS)
 
 docs: $(VENV)/installed ## renew the generated parts of docs/architecture.md
 	@$(BIN)/python scripts/make_docs.py
@@ -65,7 +75,7 @@ $(BIN)/python:
 $(VENV)/dependencies: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "Installing the development dependencies into $(VENV)"
 	@$(PIP) install 'pip>=25.1'
-	@$(PIP) install $(addprefix --constraint ,$(CONSTRAINTS)) --group dev
+	@$(PIP) install $(addprefix --constraint ,$(CONSTRAINTS)) --group $(GROUP)
 	@touch $@
 
 $(VENV)/installed: $(VENV)/dependencies $(SOURCES)
