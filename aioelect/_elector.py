@@ -20,6 +20,7 @@ from aioelect._guard import Guard
 from aioelect._keeper import Keeper
 from aioelect._lease import Session
 from aioelect._term import Term, check_function
+from aioelect._tokens import TokenSource
 
 if TYPE_CHECKING:
     from aioelect._lease import Client
@@ -40,7 +41,8 @@ class Elector:
         redis: a `redis.asyncio.Redis` (also from `Sentinel.master_for`), a `redis.asyncio.RedisCluster`, or a store.
         name: of the election: 1 to 200 bytes, no braces, no control characters.
         ttl: the worst case of a take-over after a crash, 0.1 s to 24 h; 10 to 30 s suits most.
-        renew_interval, renew_deadline, drain_limit, fence_retention, identity, prefix, observers: as for `Lease`.
+        renew_interval, renew_deadline, drain_limit, fence_retention, identity, prefix, observers, tokens: as for
+            `Lease`.
 
     All durations are seconds (int or float) or timedelta.
 
@@ -65,6 +67,7 @@ class Elector:
         identity: str | None = None,
         prefix: str = "aioelect",
         observers: Iterable[Observer] | None = None,
+        tokens: TokenSource | None = None,
     ) -> None:
         self._session = Session(
             redis,
@@ -77,6 +80,7 @@ class Elector:
             identity=identity,
             prefix=prefix,
             observers=observers,
+            tokens=tokens,
         )
         self._terms: tuple[Term, ...] = ()  # replaced, never changed: other threads read it
         self._candidacy: Candidacy | None = None

@@ -24,6 +24,7 @@ from aioelect._parting import undo
 from aioelect._redis.store import open_store
 from aioelect._store import Holder, Store
 from aioelect._term import Term, check_function
+from aioelect._tokens import TokenSource
 from aioelect._waiter import LateWin, Request, Waiter, Win
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Session:
         identity: str | None,
         prefix: str,
         observers: Iterable[Observer] | None,
+        tokens: TokenSource | None,
     ) -> None:
         self.name = check_name(name)
         self.timing = Timing.of(
@@ -65,6 +67,9 @@ class Session:
             retention=fence_retention,
         )
         self._identity = None if identity is None else check_identity(identity)
+        if tokens is not None:
+            check_function("tokens", tokens)
+        self._tokens = tokens
         self.store: Store = open_store(redis, check_prefix(prefix))
         self.observers = Observers(observers)
         self.observers(Declared(self.name))
@@ -86,7 +91,7 @@ class Session:
         """Win the name; whatever may be left behind of a failed or cancelled acquisition is undone."""
         anyio.CancelScope()  # the first one loads anyio's backend, which takes 50 ms: not with the claim in hand
         timing = self.timing if kept else self.timing.unattended()
-        request = Request(self.name, self.identity, timing, wait, candidate, served)
+        request = Request(self.name, self.identity, timing, wait, candidate, served, self._tokens)
         waiter = Waiter(self.store, request, self.observers, on_holder)
         won: list[Keeper] = []
 
@@ -190,6 +195,10 @@ class Lease:
         identity: who we are, for people; default host name and process id.
         prefix: of the keys in the store.
         observers: who hears of what happens, beside the log; default: the Prometheus metrics.
+        tokens: where fencing tokens come from: an async callable that takes the name and answers an int above every
+            earlier one, such as `aioelect.fencing.PostgresSequence`; default: the store mints them. It is asked once
+            the claim is won; if it fails, is silent up to the renew deadline, or answers a number that has not risen,
+            the claim is given back as if the store had not answered.
 
     All durations are seconds (int or float) or timedelta.
 
@@ -210,6 +219,7 @@ class Lease:
         identity: str | None = None,
         prefix: str = "aioelect",
         observers: Iterable[Observer] | None = None,
+        tokens: TokenSource | None = None,
     ) -> None:
         self._session = Session(
             redis,
@@ -222,6 +232,7 @@ class Lease:
             identity=identity,
             prefix=prefix,
             observers=observers,
+            tokens=tokens,
         )
         self._sections = Sections(self._session)
 

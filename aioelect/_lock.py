@@ -10,6 +10,7 @@ from aioelect._core.timing import Duration, optional_seconds
 from aioelect._events import Observer
 from aioelect._lease import Sections, Session, decorate
 from aioelect._term import Term
+from aioelect._tokens import TokenSource
 
 if TYPE_CHECKING:
     from aioelect._lease import Client
@@ -32,7 +33,8 @@ class FencedLock:
         name: what is contended for: 1 to 200 bytes, no braces, no control characters.
         ttl: lifetime of the claim in the store, 0.1 s to 24 h; renewed in the background.
         wait: how long to wait for it: 0 is one try, None (the default) has no limit.
-        renew_interval, renew_deadline, drain_limit, fence_retention, identity, prefix, observers: as for `Lease`.
+        renew_interval, renew_deadline, drain_limit, fence_retention, identity, prefix, observers, tokens: as for
+            `Lease`.
 
     All durations are seconds (int or float) or timedelta.
 
@@ -58,6 +60,7 @@ class FencedLock:
         identity: str | None = None,
         prefix: str = "aioelect",
         observers: Iterable[Observer] | None = None,
+        tokens: TokenSource | None = None,
     ) -> None:
         self._wait = optional_seconds("wait", wait)
         self._session = Session(
@@ -71,6 +74,7 @@ class FencedLock:
             identity=identity,
             prefix=prefix,
             observers=observers,
+            tokens=tokens,
         )
         self._sections = Sections(self._session)
 

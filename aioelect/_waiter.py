@@ -10,15 +10,17 @@ import asyncio
 import random
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aioelect import _clock
 from aioelect._core.campaign import Campaign, GiveUp, Next
-from aioelect._core.timing import Timing
-from aioelect._errors import AcquireTimeout, AioelectError, NotAcquired, StoreRejected, StoreUnavailable
+from aioelect._core.timing import RELEASE_LIMIT, Timing
+from aioelect._errors import AcquireTimeout, AioelectError, NotAcquired, StoreError, StoreRejected, StoreUnavailable
 from aioelect._events import Observers, StoreFailing, StoreRecovered
 from aioelect._line import Line, line_for
+from aioelect._parting import undo
 from aioelect._store import Claim, Contended, Granted, Holder, Notice, NoticeKind, Store, Watch
+from aioelect._tokens import TokenSource, mint
 
 __all__ = ["Request", "Waiter", "Win"]
 
@@ -33,6 +35,7 @@ class Request:
     wait: float | None  # seconds; 0: one try; None: no limit
     candidate: bool = False  # stands for a role for ever
     served: bool = False  # the store has served this candidate before
+    tokens: TokenSource | None = None  # None: the store mints them
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +156,11 @@ class Waiter:
 
     async def _try(self, limit: float, watch: Watch | None) -> Granted | Next:
         doubted, self.in_doubt = self.in_doubt, True
+        sent_at = _clock.now()
         try:
             answer = await self._store.acquire(self.claim, limit=limit)
+            if isinstance(answer, Granted) and self._request.tokens is not None:
+                answer = Granted(await self._mint(self._request.tokens, sent_at))
         except StoreUnavailable as exc:
             self._last = exc
             self._campaign, step = self._campaign.after_unavailable(_clock.now(), random.random())
@@ -170,7 +176,8 @@ class Waiter:
             case Granted():
                 self._campaign = self._campaign.answered()
                 return answer
-            case Contended(holder=holder):
+            case Contended():
+                holder = self._known(answer.holder)
                 self.in_doubt = doubted  # this try left nothing behind; an unanswered one before it may yet
                 self._last = holder
                 self.line.saw(holder)
@@ -181,6 +188,22 @@ class Waiter:
                     chance=random.random(),
                 )
                 return step
+
+    async def _mint(self, tokens: TokenSource, sent_at: float) -> int:
+        """The token for the claim that was just won, in the time that it may be used; else the claim is undone."""
+        until = sent_at + self._request.timing.renew_deadline
+        if self._request.wait:
+            until = min(until, self.started + self._request.wait)
+        try:
+            return await mint(tokens, self._store.key, self._request.name, until - _clock.now())
+        except StoreError:
+            await undo(self._store, self.claim, RELEASE_LIMIT)
+            self.claim, self.in_doubt = self._new_claim(self._request), False
+            raise
+
+    def _known(self, holder: Holder) -> Holder:
+        # Where tokens come from elsewhere, the number that the store minted is nobody's token.
+        return holder if self._request.tokens is None else replace(holder, token=None)
 
     async def _sleep(self, watch: Watch | None, delay: float) -> None:
         """Until the time is up, or a notice says that trying again is worth it."""
@@ -194,8 +217,8 @@ class Waiter:
                 return
             if notice.kind is NoticeKind.ACQUIRED and notice.holder is not None and notice.holder.remaining is not None:
                 # Somebody else was faster: its ttl is what we wait for now.
-                self._last = notice.holder
-                self.line.saw(notice.holder)
+                self._last = self._known(notice.holder)
+                self.line.saw(self._last)
                 self._campaign, step = self._campaign.after_contended(
                     _clock.now(), notice.holder.remaining, notices=watch.live, chance=random.random()
                 )

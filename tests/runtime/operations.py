@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from aioelect import Elector, FencedLock, Lease, StoreUnavailable, TermStarted
 from aioelect._store import Claim
+from aioelect._tokens import TokenSource
 from runtime.world import NAME, TTL, World
 from support.memory_store import Silence, fail_nth
 
 Run = Callable[[World], Awaitable[None]]
 
+_numbers = itertools.count(1)
+
 
 def lease(world: World) -> Lease:
-    return Lease(world.ours, NAME, ttl=TTL, observers=())
+    return Lease(world.ours, NAME, ttl=TTL, observers=(), tokens=world.tokens)
 
 
 def lock(world: World) -> FencedLock:
-    return FencedLock(world.ours, NAME, ttl=TTL, wait=10, observers=())
+    return FencedLock(world.ours, NAME, ttl=TTL, wait=10, observers=(), tokens=world.tokens)
 
 
 def elector(world: World) -> Elector:
-    return Elector(world.ours, NAME, ttl=TTL, observers=())
+    return Elector(world.ours, NAME, ttl=TTL, observers=(), tokens=world.tokens)
 
 
 # -- the operations ----------------------------------------------------------------------------------------------------
@@ -145,6 +149,28 @@ def answers_to_acquire_lost(world: World) -> None:
     world.ours.after = fail_nth(1, StoreUnavailable("the answer got lost"), verb="acquire")
 
 
+def tokens_from_elsewhere(world: World) -> None:
+    world.tokens = slow_counter(0)
+
+
+def tokens_from_elsewhere_at_the_second_try(world: World) -> None:
+    world.tokens = slow_counter(1)
+
+
+def slow_counter(failures: int) -> TokenSource:
+    """Count up, after so many failures; takes a while."""
+
+    async def source(name: str) -> int:
+        nonlocal failures
+        await asyncio.sleep(0.001)
+        if failures:
+            failures -= 1
+            raise ConnectionRefusedError
+        return next(_numbers)
+
+    return source
+
+
 def silent_store(world: World) -> None:
     """Acquisitions are carried out, but no request is ever answered; releases don't even arrive."""
 
@@ -189,6 +215,14 @@ OPERATIONS: list[tuple[Run, Arrangement]] = [
     *(
         (operation, Arrangement("an answer lost", answers_to_acquire_lost))
         for operation in (try_acquire, lease_section, lock_section, run, lead)
+    ),
+    *(
+        (operation, Arrangement("tokens from elsewhere", tokens_from_elsewhere))
+        for operation in (try_acquire, lease_section, lock_section, run, lead)
+    ),
+    *(
+        (operation, Arrangement("tokens from elsewhere at the second try", tokens_from_elsewhere_at_the_second_try))
+        for operation in (lock_section, run)
     ),
 ]
 

@@ -12,6 +12,7 @@ import anyio.lowlevel
 from aioelect import FencedLock, Term
 from aioelect._line import _lines
 from aioelect._store import Claim, Store
+from aioelect._tokens import TokenSource
 from support.checkpoints import Steps
 from support.memory_store import Hook, MemoryServer, MemoryStore
 
@@ -26,6 +27,7 @@ class World:
 
     server: MemoryServer = field(default_factory=MemoryServer)
     terms: list[Term] = field(default_factory=list)
+    tokens: TokenSource | None = None
     began: asyncio.Event = field(default_factory=asyncio.Event)
     at_work: int = 0
     loose: Term | None = None  # of try_acquire: its release is up to the caller
