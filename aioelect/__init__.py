@@ -16,11 +16,11 @@ from aioelect._errors import (
     StoreRejected,
     StoreUnavailable,
 )
-from aioelect._events import ReleaseOutcome
 from aioelect._follow import Leader, LeaderChanged, LeaderEvent, TermEnded, TermStarted
 from aioelect._lease import Lease, aclose
 from aioelect._lock import FencedLock
 from aioelect._term import Term
+from aioelect.facts import ReleaseOutcome
 
 __all__ = [
     "AcquireTimeout",
