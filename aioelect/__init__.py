@@ -16,15 +16,18 @@ from aioelect._errors import (
     StoreRejected,
     StoreUnavailable,
 )
+from aioelect._events import ReleaseOutcome
 from aioelect._follow import Leader, LeaderChanged, LeaderEvent, TermEnded, TermStarted
 from aioelect._lease import Lease, aclose
 from aioelect._lock import FencedLock
+from aioelect._observe import Leadership, info, observe, step_down
+from aioelect._store import Candidate
 from aioelect._term import Term
-from aioelect.facts import ReleaseOutcome
 
 __all__ = [
     "AcquireTimeout",
     "AioelectError",
+    "Candidate",
     "ConfigurationError",
     "Elector",
     "EndReason",
@@ -32,6 +35,7 @@ __all__ = [
     "Leader",
     "LeaderChanged",
     "LeaderEvent",
+    "Leadership",
     "Lease",
     "LeaseExpired",
     "LeaseLost",
@@ -47,4 +51,7 @@ __all__ = [
     "TermEnded",
     "TermStarted",
     "aclose",
+    "info",
+    "observe",
+    "step_down",
 ]

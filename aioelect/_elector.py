@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
-import anyio
-
-from aioelect._background import outlast, spawn
+from aioelect import _observe
+from aioelect._candidacy import Candidacy
+from aioelect._core.names import check_weight, pack_info
 from aioelect._core.timing import Duration
-from aioelect._errors import AioelectError, ConfigurationError, LeaseLost, NotHeld
+from aioelect._errors import ConfigurationError, LeaseLost, NotHeld
+from aioelect._events import Observer
 from aioelect._follow import Following, Leader, LeaderEvent, Standing
 from aioelect._guard import Guard
 from aioelect._keeper import Keeper
 from aioelect._lease import Session
+from aioelect._store import Stand, roles_of
 from aioelect._term import Term, check_function
 from aioelect._tokens import TokenSource
-from aioelect.facts import CandidacyBegan, CandidacyFailed, CandidacyOver, Observer
 
 if TYPE_CHECKING:
     from aioelect._lease import Client
@@ -43,6 +44,8 @@ class Elector:
         ttl: the worst case of a take-over after a crash, 0.1 s to 24 h; 10 to 30 s suits most.
         renew_interval, renew_deadline, drain_limit, fence_retention, identity, prefix, observers, tokens: as for
             `Lease`.
+        info: what a leader tells of itself (an address, a version), text by text, at most 1024 bytes as JSON.
+        weight: 0 to 1000. When the name is free, candidates of a higher weight go first. Who leads is not disturbed.
 
     All durations are seconds (int or float) or timedelta.
 
@@ -68,6 +71,8 @@ class Elector:
         prefix: str = "aioelect",
         observers: Iterable[Observer] | None = None,
         tokens: TokenSource | None = None,
+        info: Mapping[str, str] | None = None,
+        weight: int = 0,
     ) -> None:
         self._session = Session(
             redis,
@@ -82,6 +87,10 @@ class Elector:
             observers=observers,
             tokens=tokens,
         )
+        timing = self._session.timing
+        self._stand_for = Stand(check_weight(weight), pack_info(info), timing.listed, timing.deference)
+        if weight or info:
+            roles_of(self._session.store, "info" if info else "weight")
         self._terms: tuple[Term, ...] = ()  # replaced, never changed: other threads read it
         self._candidacy: Candidacy | None = None
 
@@ -145,9 +154,8 @@ class Elector:
         out as LeaseLost; after `term.resign()` the body is cancelled and nothing comes out.
         """
         self._refuse_if_entered("lead()")
-        with self._candidate():
-            async with Guard(await self._stand(Standing(), served=False)) as term:
-                yield term
+        async with Guard(await self._stand(Standing(), served=False)) as term:
+            yield term
 
     async def __aenter__(self) -> Self:
         """Stand in the background; never waits. Follow it by iterating, or by `wait_elected()`."""
@@ -182,37 +190,37 @@ class Elector:
                 await changed.wait()
             return standing.term
 
+    async def current(self) -> Leader | None:
+        """Who leads, as the store tells now; None: nobody. Waits for one round trip; the elector need not be entered.
+
+        Raises:
+            StoreUnavailable: no answer.
+            StoreRejected: the store refuses to serve.
+            ConfigurationError: the store can't tell.
+        """
+        return await _observe.current(roles_of(self._session.store, "current()"), self._session.name)
+
     # -- shared by the four forms
 
     async def _campaign(self, work: Callable[[Term], Awaitable[R]], standing: Standing) -> R:
         served = False
-        with self._candidate():
-            while True:
-                keeper = await self._stand(standing, served=served)
-                served, term = True, keeper.term
-                standing.began(term)
-                try:
-                    async with Guard(keeper):
-                        return await work(term)
-                except LeaseLost as exc:
-                    if exc.term_id != term.id:
-                        raise
-                    continue
-                finally:
-                    standing.ended(term)
-                await asyncio.sleep(self._session.timing.resign_pause())
-
-    @contextmanager
-    def _candidate(self) -> Iterator[None]:
-        session = self._session
-        session.observers(CandidacyBegan(session.name, session.identity))
-        try:
-            yield
-        finally:
-            session.observers(CandidacyOver(session.name, session.identity))
+        while True:
+            keeper = await self._stand(standing, served=served)
+            served, term = True, keeper.term
+            standing.began(term)
+            try:
+                async with Guard(keeper):
+                    return await work(term)
+            except LeaseLost as exc:
+                if exc.term_id != term.id:
+                    raise
+                continue
+            finally:
+                standing.ended(term)
+            await asyncio.sleep(self._session.timing.resign_pause())
 
     async def _stand(self, standing: Standing, *, served: bool) -> Keeper:
-        keeper = await self._session.acquire(None, candidate=True, served=served, on_holder=standing.saw)
+        keeper = await self._session.acquire(None, stand=self._stand_for, served=served, on_holder=standing.saw)
         self._terms = (*(term for term in self._terms if term.end_reason is None), keeper.term)
         return keeper
 
@@ -249,42 +257,6 @@ class Elector:
 
     def __repr__(self) -> str:
         return f"<Elector {self._session.name!r} ttl={self._session.timing.ttl:g} is_leader={self.is_leader}>"
-
-
-class Candidacy:
-    """A campaign in a task of its own, so that it may be entered in one task and left in another."""
-
-    def __init__(self, session: Session, campaign: Callable[[Standing], Awaitable[object]]) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.standing = Standing()
-        self._session = session
-        self._campaign = campaign
-        # A plain scope: the work inside is sheltered from its repetitions by its own Guard, what is around it is not.
-        self._scope = anyio.CancelScope()
-        self._task = spawn(self._run(), f"candidacy for {session.name}")
-
-    async def _run(self) -> None:
-        failure: Exception | None = None
-        name, identity = self._session.name, self._session.identity
-        try:
-            with self._scope:
-                if not self._scope.cancel_called:
-                    await self._campaign(self.standing)
-        except Exception as exc:  # noqa: BLE001 - it comes out where the candidacy is followed or left
-            failure = exc
-        except asyncio.CancelledError:
-            cause = "its work was cancelled, and not by aioelect"
-            failure = AioelectError(f"the candidacy for {name!r} has ended: {cause}", name=name, reason="cancelled")
-        if failure is not None and not self._task.cancelling():  # else the event loop is being closed: silently
-            self._session.observers(CandidacyFailed(name, identity, failure))
-        self.standing.end(failure)
-
-    async def stop(self) -> None:
-        """Stop the work, wait for it, release; a cancellation is raised when that is over."""
-        if self.standing.term is not None:
-            self.standing.term.resign()  # is_leader is false from here on, renewal goes on while the work drains
-        self._scope.cancel()
-        await outlast(self._task)
 
 
 async def _until_stopped(_: Term) -> NoReturn:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aioelect._core.hold import EndReason
 from aioelect._store import Holder
@@ -16,11 +16,16 @@ __all__ = ["Following", "Leader", "LeaderChanged", "LeaderEvent", "Standing", "T
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads, as far as the store told; None for what it did not."""
+    """Who leads, as far as the store told; None for what it did not.
+
+    `info` is what the leader tells of itself (`Elector(info=...)`): known to who asks (`observe`, `info`, `current`),
+    not told by an elector's events, and no part of who it is.
+    """
 
     identity: str | None
     token: int | None
     id: str | None
+    info: Mapping[str, str] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,16 +17,15 @@ from aioelect._background import settled
 from aioelect._core.names import check_identity, check_name, check_prefix
 from aioelect._core.timing import RELEASE_LIMIT, Duration, Timing
 from aioelect._errors import ConfigurationError, NotAcquired, NotHeld
-from aioelect._events import Observers
+from aioelect._events import Declared, Observer, Observers
 from aioelect._guard import Guard, left_elsewhere
 from aioelect._keeper import Keeper
 from aioelect._parting import undo
 from aioelect._redis.store import open_store
-from aioelect._store import Holder, Store
+from aioelect._store import Holder, Stand, Store
 from aioelect._term import Term, check_function
 from aioelect._tokens import TokenSource
 from aioelect._waiter import LateWin, Request, Waiter, Win
-from aioelect.facts import Declared, Observer
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis, RedisCluster
@@ -73,7 +72,7 @@ class Session:
         self._tokens = tokens
         self.store: Store = open_store(redis, check_prefix(prefix))
         self.observers = Observers(observers)
-        self.observers(Declared(self.name, self.timing.ttl))
+        self.observers(Declared(self.name))
 
     @property
     def identity(self) -> str:
@@ -85,20 +84,20 @@ class Session:
         wait: float | None,
         *,
         kept: bool = True,
-        candidate: bool = False,
+        stand: Stand | None = None,
         served: bool = False,
         on_holder: Callable[[Holder | None], None] | None = None,
     ) -> Keeper:
         """Win the name; whatever may be left behind of a failed or cancelled acquisition is undone."""
         anyio.CancelScope()  # the first one loads anyio's backend, which takes 50 ms: not with the claim in hand
         timing = self.timing if kept else self.timing.unattended()
-        request = Request(self.name, self.identity, timing, wait, candidate, served, self._tokens)
+        request = Request(self.name, self.identity, timing, wait, stand, served, self._tokens)
         waiter = Waiter(self.store, request, self.observers, on_holder)
         won: list[Keeper] = []
 
         def hold(win: Win) -> bool:
             keeper = Keeper(self.store, waiter.claim, timing, self.observers, kept=kept)
-            if not keeper.start(win.sent_at, win.token, waiter.waited, waiter.leaderless):
+            if not keeper.start(win.sent_at, win.token, waiter.waited):
                 return False
             if kept:
                 line = waiter.line

@@ -15,20 +15,39 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from aioelect._errors import ConfigurationError
+
 __all__ = [
+    "Candidate",
     "Capabilities",
     "Claim",
     "Contended",
     "Granted",
+    "Heir",
     "Holder",
     "Notice",
     "NoticeKind",
+    "Record",
     "Refused",
     "Released",
     "Renewed",
+    "RoleStore",
+    "Stand",
+    "StepDown",
     "Store",
     "Watch",
+    "roles_of",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """What a candidate for a role says of itself with every try; a store without roles doesn't look at it."""
+
+    weight: int = 0  # a free name is kept for listed candidates of a higher weight first
+    info: str = ""  # described with the term, for whoever asks who leads
+    listed: float = 0.0  # seconds for which a failed try lists the candidate
+    deference: float = 0.0  # seconds for which a candidate of a higher weight goes first
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +59,7 @@ class Claim:
     identity: str
     ttl: float
     retention: float  # how long the fence record outlives the last renewal, seconds
+    stand: Stand | None = None  # of a candidate for a role
 
     @property
     def id(self) -> str:
@@ -69,11 +89,29 @@ class Contended:
     """The name is another's."""
 
     holder: Holder
+    reserved: bool = False  # nobody holds it: it is kept for `holder.identity` for `holder.remaining` seconds
+
+
+@dataclass(frozen=True, slots=True)
+class StepDown:
+    """A request that the leader end its term."""
+
+    to: str | None  # the identity of the candidate that is to lead next; None: whoever is first
+
+
+@dataclass(frozen=True, slots=True)
+class Heir:
+    """For whom the next term is reserved, and for how many seconds; anyone may have it after that."""
+
+    identity: str
+    within: float
 
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
     """The claim was ours and has its full ttl again."""
+
+    step_down: StepDown | None = None  # somebody has asked for the end of this term
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +133,7 @@ class NoticeKind(enum.Enum):
 
     ACQUIRED = "acquired"
     RELEASED = "released"
+    STEP_DOWN = "step down"  # somebody has asked the holder to: a renewal tells
     RESYNC = "resync"  # notices may have been missed: ask the store
 
 
@@ -113,6 +152,29 @@ class Capabilities:
     expires: bool = True  # a claim that nobody renews ends by itself after its ttl
     keeps: bool = True  # `release(keep=...)` can leave a name taken for a while
     mints: bool = True  # it has a source of tokens of its own that rises with every term
+    roles: bool = False  # it is a `RoleStore`: it knows candidates, and passes requests on to the leader
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Somebody who stands for a role: its last failed try is not long ago."""
+
+    identity: str
+    id: str  # of the candidacy, safe to show: identities may repeat
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a store knows of a role, without the owner value."""
+
+    holder: Holder | None  # None: nobody
+    since: float | None = None  # wall-clock instant at which the holder's term began, by the store's clock
+    ttl: float | None = None
+    info: str = ""
+    reserved_for: str | None = None  # nobody holds it, and the next term is this one's
+    asked_to_step_down: bool = False
+    candidates: tuple[Candidate, ...] = ()
 
 
 class Watch(Protocol):
@@ -164,3 +226,33 @@ class Store(Protocol):
 
     async def aclose(self) -> None:
         """Close what this store keeps open in the running event loop. It may be used again afterwards."""
+
+
+@runtime_checkable
+class RoleStore(Store, Protocol):
+    """What a store of roles can be asked beyond the claims (`Capabilities.roles`).
+
+    It lists candidates by their failed tries, keeps a free name for an heir or a candidate of a higher weight, and
+    gives a request to step down to the holder with its next renewal.
+    """
+
+    async def release(
+        self, claim: Claim, *, keep: float = 0.0, heir: Heir | None = None, limit: float
+    ) -> Released | Refused:
+        """Give the claim up if it is ours; the next term is reserved for `heir`."""
+
+    async def describe(self, name: str, *, limit: float) -> Record:
+        """Who leads and who stands."""
+
+    async def ask_to_step_down(self, name: str, request: StepDown, *, limit: float) -> Holder | None:
+        """Leave a request for the present holder, and tell it at once; None: nobody holds the name."""
+
+
+def roles_of(store: Store, what: str) -> RoleStore:
+    """The store as one of roles, or ConfigurationError: `what` asks for more than it can do."""
+    if store.capabilities.roles and isinstance(store, RoleStore):
+        return store
+    raise ConfigurationError(
+        f"{what}: {type(store).__name__} knows claims, but neither candidates nor requests; use Redis for this name",
+        reason="store",
+    )

@@ -14,8 +14,8 @@ from aioelect import _clock
 from aioelect._core import hold
 from aioelect._core.timing import Duration, Timing, seconds
 from aioelect._errors import ConfigurationError, LeaseExpired, LeaseLost, LeaseTaken, NotHeld, StoreError
+from aioelect._events import ReleaseOutcome, TermInfo
 from aioelect._store import Holder
-from aioelect.facts import ReleaseOutcome, TermInfo
 
 __all__ = ["Supervisor", "Term", "check_function", "ended", "loss"]
 

@@ -15,21 +15,12 @@ from dataclasses import dataclass, replace
 from aioelect import _clock
 from aioelect._core.campaign import Campaign, GiveUp, Next
 from aioelect._core.timing import RELEASE_LIMIT, Timing
-from aioelect._errors import (
-    AcquireTimeout,
-    AioelectError,
-    NotAcquired,
-    StoreError,
-    StoreRejected,
-    StoreUnavailable,
-    reason_of,
-)
-from aioelect._events import Observers
+from aioelect._errors import AcquireTimeout, AioelectError, NotAcquired, StoreError, StoreRejected, StoreUnavailable
+from aioelect._events import Observers, StoreFailing, StoreRecovered
 from aioelect._line import Line, line_for
 from aioelect._parting import undo
-from aioelect._store import Claim, Contended, Granted, Holder, Notice, NoticeKind, Store, Watch
+from aioelect._store import Claim, Contended, Granted, Holder, Notice, NoticeKind, Stand, Store, Watch
 from aioelect._tokens import TokenSource, mint
-from aioelect.facts import StoreFailed, StoreFailing, StoreRecovered
 
 __all__ = ["Request", "Waiter", "Win"]
 
@@ -42,9 +33,14 @@ class Request:
     identity: str
     timing: Timing
     wait: float | None  # seconds; 0: one try; None: no limit
-    candidate: bool = False  # stands for a role for ever
+    stand: Stand | None = None  # for a role, for ever
     served: bool = False  # the store has served this candidate before
     tokens: TokenSource | None = None  # None: the store mints them
+
+    @property
+    def candidate(self) -> bool:
+        """Stands for a role."""
+        return self.stand is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +72,12 @@ class Waiter:
         self._campaign = Campaign(request.timing, self.started, until, request.candidate, request.served)
         self._last: Holder | AioelectError | None = None
         self._failing_since: float | None = None
-        self._others_last: float | None = None  # the latest instant at which another is known to have held the name
 
     @staticmethod
     def _new_claim(request: Request) -> Claim:
         timing = request.timing
-        return Claim(request.name, secrets.token_hex(16), request.identity, timing.ttl, timing.retention)
+        owner = secrets.token_hex(16)
+        return Claim(request.name, owner, request.identity, timing.ttl, timing.retention, request.stand)
 
     @property
     def served(self) -> bool:
@@ -92,11 +88,6 @@ class Waiter:
     def waited(self) -> float:
         """Seconds since the start."""
         return _clock.now() - self.started
-
-    @property
-    def leaderless(self) -> float | None:
-        """Seconds since the last sign of life of another holder; None: none was seen."""
-        return None if self._others_last is None else max(0.0, _clock.now() - self._others_last)
 
     @property
     def line(self) -> Line:
@@ -133,12 +124,9 @@ class Waiter:
         with line.listening(self._on_holder):
             if self._on_holder is not None and line.holder is not None:
                 self._on_holder(line.holder)
-            behind = line.holder is not None
             if not await line.turn(left):
                 self._last = line.holder
                 raise self._failure()
-            if behind:
-                self._others_last = _clock.now()
             try:
                 delay = line.head_start(self._request.timing, random.random())
                 if delay:
@@ -197,7 +185,8 @@ class Waiter:
             case Contended():
                 holder = self._known(answer.holder)
                 self.in_doubt = doubted  # this try left nothing behind; an unanswered one before it may yet
-                self._saw(holder)
+                self._last = holder
+                self.line.saw(None if answer.reserved else holder)
                 self._campaign, step = self._campaign.after_contended(
                     _clock.now(),
                     holder.remaining,
@@ -234,7 +223,8 @@ class Waiter:
                 return
             if notice.kind is NoticeKind.ACQUIRED and notice.holder is not None and notice.holder.remaining is not None:
                 # Somebody else was faster: its ttl is what we wait for now.
-                self._saw(self._known(notice.holder))
+                self._last = self._known(notice.holder)
+                self.line.saw(self._last)
                 self._campaign, step = self._campaign.after_contended(
                     _clock.now(), notice.holder.remaining, notices=watch.live, chance=random.random()
                 )
@@ -244,7 +234,6 @@ class Waiter:
                 continue
             if notice.kind is NoticeKind.RELEASED:
                 if self._is_holders(notice):
-                    self._others_last = _clock.now()
                     self.line.saw(None)
                 await asyncio.sleep(self._request.timing.wakeup_delay(random.random()))
             return
@@ -256,20 +245,12 @@ class Waiter:
 
     # -- who is told what
 
-    def _saw(self, holder: Holder) -> None:
-        self._last = holder
-        now = _clock.now()
-        # What is left of the ttl tells when it was renewed last (the candidates of a name share their ttl).
-        self._others_last = now if holder.remaining is None else min(now, now + holder.remaining - self.claim.ttl)
-        self.line.saw(holder)
-
     def _report_outage(self, error: AioelectError) -> None:
-        self._observers(StoreFailed(self._request.name, "acquire", reason_of(error)))
         if self._failing_since is None:
             self._failing_since = _clock.now()
         if self._request.wait != 0 and self._campaign.failures == 2:  # one failure may be a stale connection
             who = self._request
-            self._observers(StoreFailing(who.name, who.identity, who.candidate, str(error), reason_of(error)))
+            self._observers(StoreFailing(who.name, who.identity, who.candidate, str(error)))
 
     def _report_recovery(self) -> None:
         if self._failing_since is not None and self._request.wait != 0 and self._campaign.failures >= 2:

@@ -12,6 +12,7 @@ from aioelect import metrics
 EXPECTED = {
     "AcquireTimeout",
     "AioelectError",
+    "Candidate",
     "ConfigurationError",
     "Elector",
     "EndReason",
@@ -19,6 +20,7 @@ EXPECTED = {
     "Leader",
     "LeaderChanged",
     "LeaderEvent",
+    "Leadership",
     "Lease",
     "LeaseExpired",
     "LeaseLost",
@@ -34,6 +36,9 @@ EXPECTED = {
     "TermEnded",
     "TermStarted",
     "aclose",
+    "info",
+    "observe",
+    "step_down",
 }
 
 
@@ -86,4 +91,4 @@ def test_errors_keep_their_facts_through_pickle() -> None:
 
 
 def test_metrics_exports_its_observer() -> None:
-    assert set(metrics.__all__) == {"Metrics", "MultiProcessCollector", "default"}
+    assert set(metrics.__all__) == {"Metrics", "default"}

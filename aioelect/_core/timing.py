@@ -161,6 +161,16 @@ class Timing:
         poll = self.poll_limit(notices) * (1.0 if notices else 0.9 + 0.2 * chance)
         return poll if remaining is None else min(poll, max(0.0, remaining) + EXPIRY_LAG * (1 + chance))
 
+    @property
+    def listed(self) -> float:
+        """How long a failed try lists a candidate: it tries again in half of that, or is gone."""
+        return 2 * self.poll_limit(notices=True)
+
+    @property
+    def deference(self) -> float:
+        """How long a candidate lets one of a higher weight go first: long enough for one that polls."""
+        return 1.25 * self.poll_limit(notices=False)
+
     def wakeup_delay(self, chance: float) -> float:
         """After a notice of release: a small spread, so that the processes that wait don't ask in lockstep."""
         return 0.001 * chance

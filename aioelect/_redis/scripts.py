@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Protocol
 
-from aioelect._store import Claim, Contended, Granted, Refused, Released, Renewed
+from aioelect._store import Claim, Contended, Granted, Heir, Holder, Record, Refused, Released, Renewed, StepDown
 
 from . import wire
 from .pipeline import Link
 from .refusals import Fault, trouble_of
-from .wire import Command, Keys
+from .wire import Command, Keys, Places
 
-__all__ = ["Route", "acquire", "release", "renew"]
+__all__ = ["Route", "acquire", "ask", "describe", "release", "renew"]
 
 # Compare-and-delete commands: Redis from 8.4, Valkey from 9.0.
 _NATIVE: dict[bytes, Callable[[bytes, bytes], Command]] = {
@@ -53,24 +53,28 @@ class Route(Protocol):
 
 async def acquire(route: Route, keys: Keys, claim: Claim, floor: int, deadline: float) -> Granted | Contended:
     """Claim a name, or learn who has it."""
-    reply = await _evaluate(route, "acquire", keys, wire.acquire_args(claim, keys, floor), deadline)
+    # Only a candidate names the third key: while a slot moves, a script is refused if one of its keys is not there.
+    places = keys.all if claim.stand else keys.record
+    reply = await _evaluate(route, "acquire", places, wire.acquire_args(claim, keys, floor), deadline)
     return wire.acquire_reply(reply, claim)
 
 
 async def renew(route: Route, keys: Keys, claim: Claim, deadline: float) -> Renewed | Refused:
     """Prolong a claim if it is ours."""
-    return wire.renew_reply(await _evaluate(route, "renew", keys, wire.renew_args(claim), deadline), claim)
+    return wire.renew_reply(await _evaluate(route, "renew", keys.record, wire.renew_args(claim), deadline), claim)
 
 
-async def release(route: Route, keys: Keys, claim: Claim, keep: float, deadline: float, own: int) -> Released | Refused:
+async def release(
+    route: Route, keys: Keys, claim: Claim, keep: float, deadline: float, own: int, heir: Heir | None = None
+) -> Released | Refused:
     """Give a claim up if it is ours, and tell who waits; `own` of the receivers are ourselves."""
-    arguments = wire.release_args(claim, keys, keep)
-    if keep > 0:
-        return wire.release_reply(await _evaluate(route, "release", keys, arguments, deadline), claim, own)
+    arguments = wire.release_args(claim, keys, keep, heir)
+    if keep > 0 or heir is not None:
+        return wire.release_reply(await _evaluate(route, "release", keys.record, arguments, deadline), claim, own)
 
     def commands(link: Link) -> Sequence[Command]:
         if link.native is None:
-            return _with_probe(link, keys, _evalsha("release", keys, arguments))
+            return _with_probe(link, keys.claim, _evalsha("release", keys.record, arguments))
         notice = [b"PUBLISH", keys.channel, wire.released_notice(claim)]
         return [_NATIVE[link.native](keys.claim, claim.owner.encode()), notice]
 
@@ -82,50 +86,60 @@ async def release(route: Route, keys: Keys, claim: Claim, keep: float, deadline:
         if isinstance(deleted, Fault):
             link.native = None  # a proxy has moved us to an older server
         # Not ours, or not known there: only the script can tell what it is.
-        reply = await _evaluate(route, "release", keys, arguments, deadline)
+        reply = await _evaluate(route, "release", keys.record, arguments, deadline)
     else:
         _learn(link, replies)
-        reply = await _settled(replies[0], route, "release", keys, arguments, deadline)
+        reply = await _settled(replies[0], route, "release", keys.record, arguments, deadline)
     return wire.release_reply(reply, claim, own)
 
 
-async def _evaluate(route: Route, name: str, keys: Keys, arguments: list[bytes], deadline: float) -> object:
-    def commands(link: Link) -> Sequence[Command]:
-        return _with_probe(link, keys, _evalsha(name, keys, arguments))
+async def describe(route: Route, keys: Keys, deadline: float) -> Record:
+    """Learn who leads and who stands."""
+    return wire.describe_reply(await _evaluate(route, "describe", keys.all, [], deadline))
 
-    link, replies = await route.exchange(keys.claim, commands, deadline)
+
+async def ask(route: Route, keys: Keys, request: StepDown, deadline: float) -> Holder | None:
+    """Leave a request for the present holder."""
+    return wire.ask_reply(await _evaluate(route, "ask", keys.record, wire.ask_args(request, keys), deadline))
+
+
+async def _evaluate(route: Route, name: str, keys: Places, arguments: list[bytes], deadline: float) -> object:
+    def commands(link: Link) -> Sequence[Command]:
+        return _with_probe(link, keys[0], _evalsha(name, keys, arguments))
+
+    link, replies = await route.exchange(keys[0], commands, deadline)
     _learn(link, replies)
     return await _settled(replies[0], route, name, keys, arguments, deadline)
 
 
 async def _settled(
-    reply: object, route: Route, name: str, keys: Keys, arguments: list[bytes], deadline: float
+    reply: object, route: Route, name: str, keys: Places, arguments: list[bytes], deadline: float
 ) -> object:
     """The script's reply, sending its body if need be; an error reply is raised."""
     if isinstance(reply, Fault) and reply.code == "NOSCRIPT":
         command = [b"EVAL", _script(name)[0], *_tail(keys, arguments)]
-        _, (reply, *_) = await route.exchange(keys.claim, lambda _: [command], deadline)
+        _, (reply, *_) = await route.exchange(keys[0], lambda _: [command], deadline)
     if isinstance(reply, Fault):
         trouble = trouble_of(reply)
         if trouble.reason == "readonly":
-            route.drop(keys.claim)
+            route.drop(keys[0])
         raise trouble.error()
     return reply
 
 
-def _evalsha(name: str, keys: Keys, arguments: list[bytes]) -> Command:
+def _evalsha(name: str, keys: Places, arguments: list[bytes]) -> Command:
     return [b"EVALSHA", _script(name)[1], *_tail(keys, arguments)]
 
 
-def _tail(keys: Keys, arguments: list[bytes]) -> list[bytes]:
-    return [b"2", keys.claim, keys.fence, *arguments]
+def _tail(keys: Places, arguments: list[bytes]) -> list[bytes]:
+    return [b"%d" % len(keys), *keys, *arguments]
 
 
-def _with_probe(link: Link, keys: Keys, command: Command) -> Sequence[Command]:
+def _with_probe(link: Link, key: bytes, command: Command) -> Sequence[Command]:
     if link.probed:
         return [command]
     link.probed = True
-    return [command, *(form(keys.claim, _NOBODY) for form in _NATIVE.values())]
+    return [command, *(form(key, _NOBODY) for form in _NATIVE.values())]
 
 
 def _learn(link: Link, replies: list[object]) -> None:

@@ -16,7 +16,21 @@ from redis.asyncio.client import Pipeline
 
 from aioelect._errors import ConfigurationError, StoreError, StoreRejected
 from aioelect._floors import Floors
-from aioelect._store import Capabilities, Claim, Contended, Granted, Refused, Released, Renewed, Store, Watch
+from aioelect._store import (
+    Capabilities,
+    Claim,
+    Contended,
+    Granted,
+    Heir,
+    Holder,
+    Record,
+    Refused,
+    Released,
+    Renewed,
+    StepDown,
+    Store,
+    Watch,
+)
 
 from . import scripts, wire
 from .cluster import ClusterOrigin
@@ -49,13 +63,13 @@ class RedisStore:
     @property
     def capabilities(self) -> Capabilities:
         """All that a store can do."""
-        return Capabilities()
+        return Capabilities(roles=True)
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free."""
         keys = wire.keys_of(self._prefix, claim.name)
         known = (self._key, claim.name)
-        with _explained(claim, keys):
+        with _explained(claim.name, keys, claim.owner):
             route = runtime_of(self._origin).route
             answer = await scripts.acquire(route, keys, claim, _floors.get(known), _deadline(limit))
         _floors.saw(known, answer.token if isinstance(answer, Granted) else answer.holder.token)
@@ -64,16 +78,30 @@ class RedisStore:
     async def renew(self, claim: Claim, *, limit: float) -> Renewed | Refused:
         """Prolong the claim if it is ours."""
         keys = wire.keys_of(self._prefix, claim.name)
-        with _explained(claim, keys):
+        with _explained(claim.name, keys, claim.owner):
             return await scripts.renew(runtime_of(self._origin).route, keys, claim, _deadline(limit))
 
-    async def release(self, claim: Claim, *, keep: float = 0.0, limit: float) -> Released | Refused:
+    async def release(
+        self, claim: Claim, *, keep: float = 0.0, heir: Heir | None = None, limit: float
+    ) -> Released | Refused:
         """Give the claim up if it is ours."""
         keys = wire.keys_of(self._prefix, claim.name)
-        with _explained(claim, keys):
+        with _explained(claim.name, keys, claim.owner):
             runtime = runtime_of(self._origin)
             own = int(runtime.notices.listening(keys.channel))
-            return await scripts.release(runtime.route, keys, claim, keep, _deadline(limit), own)
+            return await scripts.release(runtime.route, keys, claim, keep, _deadline(limit), own, heir)
+
+    async def describe(self, name: str, *, limit: float) -> Record:
+        """Who leads and who stands."""
+        keys = wire.keys_of(self._prefix, name)
+        with _explained(name, keys):
+            return await scripts.describe(runtime_of(self._origin).route, keys, _deadline(limit))
+
+    async def ask_to_step_down(self, name: str, request: StepDown, *, limit: float) -> Holder | None:
+        """Leave a request for the present holder, and tell it at once."""
+        keys = wire.keys_of(self._prefix, name)
+        with _explained(name, keys):
+            return await scripts.ask(runtime_of(self._origin).route, keys, request, _deadline(limit))
 
     def watch(self, name: str) -> Watch:
         """Listen to the notices of a name."""
@@ -115,7 +143,7 @@ def _deadline(limit: float) -> float:
 
 
 @contextlib.contextmanager
-def _explained(claim: Claim, keys: wire.Keys) -> Iterator[None]:
+def _explained(name: str, keys: wire.Keys, owner: str | None = None) -> Iterator[None]:
     """Errors leave with the name they are about, and never with the owner value."""
     refusal: StoreError
     try:
@@ -123,8 +151,8 @@ def _explained(claim: Claim, keys: wire.Keys) -> Iterator[None]:
         return
     except StoreError as error:
         refusal = error
-        if claim.owner in str(error):
-            refusal.args = (str(error).replace(claim.owner, "(owner value)"),)
+        if owner is not None and owner in str(error):
+            refusal.args = (str(error).replace(owner, "(owner value)"),)
     except wire.ForeignKey:
         refusal = StoreRejected(
             f"the key {keys.claim.decode()} has no ttl, so another program wrote it: delete it, or choose another name"
@@ -139,5 +167,5 @@ def _explained(claim: Claim, keys: wire.Keys) -> Iterator[None]:
         )
     except wire.Malformed:
         refusal = StoreRejected("the server's answer has a shape that is not known here", reason="unknown answer")
-    refusal.name = claim.name
+    refusal.name = name
     raise refusal from None

@@ -10,16 +10,35 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aioelect._store import Claim, Contended, Granted, Holder, Notice, NoticeKind, Refused, Released, Renewed
+from aioelect._store import (
+    Candidate,
+    Claim,
+    Contended,
+    Granted,
+    Heir,
+    Holder,
+    Notice,
+    NoticeKind,
+    Record,
+    Refused,
+    Released,
+    Renewed,
+    Stand,
+    StepDown,
+)
 
 __all__ = [
     "Command",
     "ForeignKey",
     "Keys",
     "Malformed",
+    "Places",
     "TokensExhausted",
     "acquire_args",
     "acquire_reply",
+    "ask_args",
+    "ask_reply",
+    "describe_reply",
     "keys_of",
     "pack",
     "parse_notice",
@@ -31,10 +50,13 @@ __all__ = [
 ]
 
 Command = Sequence[bytes]
+Places = Sequence[bytes]
+"""The keys that a script names; the claim first."""
 
 _VERSION = b"1"
 _DIGITS = 19  # of a number of 64 bits
 _RESYNC = Notice(NoticeKind.RESYNC)
+_NO_STAND = Stand()
 
 
 class Malformed(Exception):
@@ -56,12 +78,23 @@ class Keys:
     claim: bytes
     fence: bytes
     channel: bytes
+    candidates: bytes
+
+    @property
+    def record(self) -> Places:
+        """What a claim consists of."""
+        return (self.claim, self.fence)
+
+    @property
+    def all(self) -> Places:
+        """And who stands for it."""
+        return (self.claim, self.fence, self.candidates)
 
 
 def keys_of(prefix: str, name: str) -> Keys:
     """The keys of a name under a prefix."""
     claim = f"{prefix}:{{{name}}}".encode()
-    return Keys(claim, claim + b":fence", claim + b":events")
+    return Keys(claim, claim + b":fence", claim + b":events", claim + b":candidates")
 
 
 def pack(commands: Sequence[Command]) -> bytes:
@@ -75,6 +108,7 @@ def pack(commands: Sequence[Command]) -> bytes:
 
 def acquire_args(claim: Claim, keys: Keys, floor: int) -> list[bytes]:
     """ARGV of acquire.lua."""
+    stand = claim.stand or _NO_STAND
     return [
         claim.owner.encode(),
         _milliseconds(claim.ttl),
@@ -83,6 +117,10 @@ def acquire_args(claim: Claim, keys: Keys, floor: int) -> list[bytes]:
         _text(claim.identity),
         b"%d" % floor,
         keys.channel,
+        stand.info.encode(),
+        b"%d" % stand.weight,
+        _duration(stand.listed),
+        _duration(stand.deference),
     ]
 
 
@@ -91,10 +129,23 @@ def renew_args(claim: Claim) -> list[bytes]:
     return [claim.owner.encode(), _milliseconds(claim.ttl), _milliseconds(claim.retention)]
 
 
-def release_args(claim: Claim, keys: Keys, keep: float) -> list[bytes]:
+def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> list[bytes]:
     """ARGV of release.lua."""
-    keep_ms = _milliseconds(keep) if keep > 0 else b"0"
-    return [claim.owner.encode(), keep_ms, keys.channel, released_notice(claim)]
+    return [
+        claim.owner.encode(),
+        _duration(keep),
+        keys.channel,
+        released_notice(claim),
+        _milliseconds(claim.retention),
+        claim.id.encode(),
+        _duration(heir.within if heir else 0.0),
+        _text(heir.identity if heir else ""),
+    ]
+
+
+def ask_args(request: StepDown, keys: Keys) -> list[bytes]:
+    """ARGV of ask.lua."""
+    return [_text(request.to or ""), keys.channel]
 
 
 def released_notice(claim: Claim) -> bytes:
@@ -108,7 +159,9 @@ def acquire_reply(reply: object, claim: Claim) -> Granted | Contended:
         case [1, token, *_]:
             return Granted(_token(token))
         case [0, *described]:
-            return Contended(_holder(described, claim))
+            return Contended(_holder(described, claim.id))
+        case [2, int(left), heir, *_]:
+            return Contended(Holder(_name(heir) or None, None, None, left / 1000), reserved=True)
         case [-1, *_]:
             raise ForeignKey
         case [-2, *_]:
@@ -119,7 +172,9 @@ def acquire_reply(reply: object, claim: Claim) -> Granted | Contended:
 def renew_reply(reply: object, claim: Claim) -> Renewed | Refused:
     """What renew.lua answered."""
     match reply:
-        case [1, *_]:
+        case [1, asked, *_]:
+            return Renewed(_request(asked, claim.id))
+        case [1]:
             return Renewed()
     return _refused(reply, claim)
 
@@ -132,6 +187,36 @@ def release_reply(reply: object, claim: Claim, own: int) -> Released | Refused:
     return _refused(reply, claim)
 
 
+def ask_reply(reply: object) -> Holder | None:
+    """What ask.lua answered."""
+    match reply:
+        case [1, *described]:
+            return _holder(described)
+        case [0, *_]:
+            return None
+    raise Malformed
+
+
+def describe_reply(reply: object) -> Record:
+    """What describe.lua answered."""
+    match reply:
+        case [int(pttl), int(now), list(fields), list(standing), *_]:
+            token, identity, term, since, ttl, info, following, asked = (*fields, *[None] * 8)[:8]
+            candidates = tuple(c for c in map(_candidate, standing) if c is not None)
+            if pttl < 0:
+                return Record(None, reserved_for=_heir(following, term, now), candidates=candidates)
+            began, life = _number(since), _number(ttl)
+            return Record(
+                _holder([pttl, token, identity, term]),
+                since=None if began is None else began / 1e6,
+                ttl=None if life is None else life / 1000,
+                info=_name(info) or "",
+                asked_to_step_down=_request(asked, _name(term)) is not None,
+                candidates=candidates,
+            )
+    raise Malformed
+
+
 def parse_notice(payload: object) -> Notice:
     """A message of the events channel; one that is not understood says only that something happened."""
     match payload.split(b" ", 5) if isinstance(payload, bytes) else ():
@@ -141,6 +226,8 @@ def parse_notice(payload: object) -> Notice:
         case [b"1", b"released", token, term, *identity]:
             holder = Holder(_name(b" ".join(identity)) or None, _number(token), _name(term), None)
             return Notice(NoticeKind.RELEASED, holder)
+        case [b"1", b"asked", _, term, *_]:
+            return Notice(NoticeKind.STEP_DOWN, Holder(None, None, _name(term), None))
     return _RESYNC
 
 
@@ -149,15 +236,36 @@ def _refused(reply: object, claim: Claim) -> Refused:
         case [0, *_]:
             return Refused(None)
         case [-1, *described]:
-            return Refused(_holder(described, claim))
+            return Refused(_holder(described, claim.id))
     raise Malformed
 
 
-def _holder(described: Sequence[object], claim: Claim) -> Holder:
+def _request(asked: object, term: str | None) -> StepDown | None:
+    match asked.split(b" ", 1) if isinstance(asked, bytes) else ():
+        case [meant, heir] if term is not None and _name(meant) == term:
+            return StepDown(_name(heir) or None)
+    return None
+
+
+def _heir(following: object, term: object, now: int) -> str | None:
+    match following.split(b" ", 3) if isinstance(following, bytes) else ():
+        case [before, until, _, heir] if before == term and (_number(until) or 0) > now:
+            return _name(heir)
+    return None
+
+
+def _candidate(member: object) -> Candidate | None:
+    match member.split(b" ", 2) if isinstance(member, bytes) else ():
+        case [term, weight, identity] if (number := _number(weight)) is not None:
+            return Candidate(_name(identity) or "", _name(term) or "", number)
+    return None
+
+
+def _holder(described: Sequence[object], ours: str | None = None) -> Holder:
     match described:
         case [int(pttl), token, identity, term, *_]:
             remaining = pttl / 1000 if pttl >= 0 else None
-            if _name(term) == claim.id:
+            if ours is not None and _name(term) == ours:
                 # The record still describes our own term, so it says nothing of who holds the name now.
                 return Holder(None, None, None, remaining)
             return Holder(_name(identity), _number(token), _name(term), remaining)
@@ -185,6 +293,10 @@ def _name(value: object) -> str | None:
 
 def _text(value: str) -> bytes:
     return value.encode(errors="replace")
+
+
+def _duration(seconds: float) -> bytes:
+    return _milliseconds(seconds) if seconds > 0 else b"0"
 
 
 def _milliseconds(seconds: float) -> bytes:

@@ -319,7 +319,10 @@ async def test_p12_an_owner_value_never_gets_into_an_error(restricted: Any) -> N
         f"unknown command `X`, with args beginning with: `{claim.owner}`, ",
         f"some proxy's own words about '{claim.owner}'",
     ):
-        with pytest.raises(StoreRejected) as caught, store_module._explained(claim, wire.keys_of("p", "name")):
+        with (
+            pytest.raises(StoreRejected) as caught,
+            store_module._explained(claim.name, wire.keys_of("p", "name"), claim.owner),
+        ):
             await scripts.renew(FakeRoute([Fault("ERR", text)]), wire.keys_of("p", "name"), claim, 1e9)  # type: ignore[arg-type]
         error: BaseException | None = caught.value
         while error is not None:

@@ -16,25 +16,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from aioelect import _clock
 from aioelect._errors import StoreUnavailable
 from aioelect._store import (
+    Candidate,
     Capabilities,
     Claim,
     Contended,
     Granted,
+    Heir,
     Holder,
     Notice,
     NoticeKind,
+    Record,
     Refused,
     Released,
     Renewed,
+    Stand,
+    StepDown,
 )
 
-Answer = Granted | Contended | Renewed | Refused | Released
+T = TypeVar("T")
 Hook = Callable[[str, Claim], None]
-"""Called with "acquire", "renew" or "release" and the claim; what it raises becomes the call's answer."""
+"""Called with "acquire", "renew", "release", "describe" or "ask" and the claim; what it raises becomes the answer."""
 
 
 class Silence(Exception):
@@ -56,7 +62,17 @@ def fail_nth(nth: int, error: BaseException, *, verb: str | None = None, times: 
 
 
 @dataclass
-class Record:
+class Kept:
+    """For whom a free name is kept: an identity, or whoever has that weight."""
+
+    after: str | None  # the term before
+    until: float
+    identity: str = ""
+    weight: float = float("inf")
+
+
+@dataclass
+class Entry:
     """What the server knows of one name."""
 
     owner: str | None = None
@@ -64,6 +80,12 @@ class Record:
     token: int = 0
     id: str | None = None
     identity: str | None = None
+    since: float = 0.0
+    ttl: float = 0.0
+    info: str = ""
+    kept: Kept | None = None
+    asked: tuple[str | None, StepDown] | None = None  # of which term
+    standing: dict[str, tuple[float, Candidate]] = field(default_factory=dict)  # until when
 
     def live(self) -> bool:
         """Whether somebody holds the name now."""
@@ -78,13 +100,13 @@ class Record:
 class MemoryServer:
     """The shared side: names, who holds them, who listens. Each change is one step, as a script's is."""
 
-    records: dict[str, Record] = field(default_factory=dict)
+    records: dict[str, Entry] = field(default_factory=dict)
     watches: list[MemoryWatch] = field(default_factory=list)
     muted: bool = False
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> Entry:
         """What is known of a name."""
-        return self.records.setdefault(name, Record())
+        return self.records.setdefault(name, Entry())
 
     def holder(self, name: str) -> Holder | None:
         """Who holds a name now; for assertions."""
@@ -116,12 +138,18 @@ class MemoryServer:
 
     def acquire(self, claim: Claim) -> Granted | Contended:
         """One step of the server."""
-        record = self.record(claim.name)
+        record, stand = self.record(claim.name), claim.stand or Stand()
         if record.live() and record.owner != claim.owner:
+            self._list(record, claim)
             return Contended(record.holder())
         if not record.live():
+            if kept := self._kept(record, claim.identity, stand):
+                self._list(record, claim)
+                return Contended(Holder(kept.identity or None, None, None, kept.until - _clock.now()), reserved=True)
             record.token += 1
             record.owner, record.id, record.identity = claim.owner, claim.id, claim.identity
+            record.since, record.ttl, record.info = _clock.now(), claim.ttl, stand.info
+            record.standing.pop(claim.id, None)
             self.tell(
                 claim.name, Notice(NoticeKind.ACQUIRED, Holder(claim.identity, record.token, claim.id, claim.ttl))
             )
@@ -132,19 +160,57 @@ class MemoryServer:
         """One step of the server."""
         if refused := self._refused(claim):
             return refused
-        self.record(claim.name).expires = _clock.now() + claim.ttl
-        return Renewed()
+        record = self.record(claim.name)
+        record.expires = _clock.now() + claim.ttl
+        return Renewed(record.asked[1] if record.asked and record.asked[0] == claim.id else None)
 
-    def release(self, claim: Claim, keep: float, by: MemoryStore) -> Released | Refused:
+    def release(self, claim: Claim, keep: float, heir: Heir | None, by: MemoryStore) -> Released | Refused:
         """One step of the server."""
         if refused := self._refused(claim):
             return refused
         record = self.record(claim.name)
+        if heir is not None:
+            record.kept = Kept(claim.id, _clock.now() + keep + heir.within, heir.identity)
         record.expires = min(record.expires, _clock.now() + keep)
         if keep <= 0:
             record.owner = None
         told = self.tell(claim.name, Notice(NoticeKind.RELEASED, Holder(claim.identity, None, claim.id, None)))
         return Released(len(told - {by}))
+
+    def describe(self, name: str) -> Record:
+        """One step of the server."""
+        record, now = self.record(name), _clock.now()
+        candidates = tuple(candidate for until, candidate in record.standing.values() if until > now)
+        if not record.live():
+            kept = record.kept
+            heir = kept.identity if kept and kept.after == record.id and kept.until > now else None
+            return Record(None, reserved_for=heir, candidates=candidates)
+        asked = record.asked is not None and record.asked[0] == record.id
+        return Record(record.holder(), record.since, record.ttl, record.info, None, asked, candidates)
+
+    def ask(self, name: str, request: StepDown) -> Holder | None:
+        """One step of the server."""
+        record = self.record(name)
+        if not record.live():
+            return None
+        record.asked = (record.id, request)
+        self.tell(name, Notice(NoticeKind.STEP_DOWN, Holder(None, None, record.id, None)))
+        return record.holder()
+
+    def _kept(self, record: Entry, identity: str, stand: Stand) -> Kept | None:
+        now, kept = _clock.now(), record.kept
+        if kept is None or kept.after != record.id:
+            highest = max((c.weight for until, c in record.standing.values() if until > now), default=0)
+            if stand.deference <= 0 or highest <= stand.weight:
+                return None
+            kept = record.kept = Kept(record.id, now + stand.deference, weight=highest)
+        ours = identity == kept.identity or stand.weight >= kept.weight
+        return None if ours or kept.until <= now else kept
+
+    def _list(self, record: Entry, claim: Claim) -> None:
+        if claim.stand is not None and claim.stand.listed > 0:
+            candidate = Candidate(claim.identity, claim.id, claim.stand.weight)
+            record.standing[claim.id] = (_clock.now() + claim.stand.listed, candidate)
 
     def tell(self, name: str, notice: Notice) -> set[MemoryStore]:
         """Give a notice to all who listen; returns the processes that were reached."""
@@ -183,7 +249,7 @@ class MemoryStore:
     @property
     def capabilities(self) -> Capabilities:
         """All that a store can do."""
-        return Capabilities()
+        return Capabilities(roles=True)
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free."""
@@ -197,11 +263,21 @@ class MemoryStore:
         assert isinstance(answer, Renewed | Refused)
         return answer
 
-    async def release(self, claim: Claim, *, keep: float = 0.0, limit: float) -> Released | Refused:
+    async def release(
+        self, claim: Claim, *, keep: float = 0.0, heir: Heir | None = None, limit: float
+    ) -> Released | Refused:
         """Give the claim up if it is ours."""
-        answer = await self._ask("release", claim, lambda: self.server.release(claim, keep, self), limit)
+        answer = await self._ask("release", claim, lambda: self.server.release(claim, keep, heir, self), limit)
         assert isinstance(answer, Released | Refused)
         return answer
+
+    async def describe(self, name: str, *, limit: float) -> Record:
+        """Who leads and who stands."""
+        return await self._ask("describe", _about(name), lambda: self.server.describe(name), limit)
+
+    async def ask_to_step_down(self, name: str, request: StepDown, *, limit: float) -> Holder | None:
+        """Leave a request for the present holder, and tell it at once."""
+        return await self._ask("ask", _about(name), lambda: self.server.ask(name, request), limit)
 
     def watch(self, name: str) -> MemoryWatch:
         """Listen to the notices of a name."""
@@ -212,12 +288,12 @@ class MemoryStore:
         for watch in [watch for watch in self.server.watches if watch.store is self]:
             watch.detach()
 
-    async def _ask(self, verb: str, claim: Claim, step: Callable[[], Answer], limit: float) -> Answer:
+    async def _ask(self, verb: str, claim: Claim, step: Callable[[], T], limit: float) -> T:
         if limit <= 0:
             raise StoreUnavailable("no time is left to ask", name=claim.name, reason="timeout")
         self.calls.append((verb, claim))
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer] = loop.create_future()
+        answer: asyncio.Future[T] = loop.create_future()
 
         def fail(error: BaseException) -> None:
             if not isinstance(error, Silence) and not answer.done():
@@ -232,7 +308,7 @@ class MemoryStore:
             else:
                 loop.call_later(self.back, reply, result)
 
-        def reply(result: Answer) -> None:
+        def reply(result: T) -> None:
             try:
                 self.after(verb, claim)
             except BaseException as error:
@@ -250,6 +326,10 @@ class MemoryStore:
             return await answer
         finally:
             timer.cancel()
+
+
+def _about(name: str) -> Claim:
+    return Claim(name, "", "nobody", 0.0, 0.0)
 
 
 class MemoryWatch:

@@ -1,30 +1,51 @@
 -- Claim a name if it is free, mint a fencing token above every earlier one, and describe the term.
 -- A caller that finds its own value has won before (an answer got lost): fresh ttl, same token.
+-- A candidate that fails is listed, so that others see who stands. A free name is kept for an heir for a while.
 --
 -- KEYS[1]  claim: string, the owner value
 -- KEYS[2]  fence record: hash, outlives the claim
--- ARGV     owner value, ttl ms, retention ms, term id, identity, floor, channel
+-- KEYS[3]  candidates: sorted set, "<id> <weight> <identity>" by the ms at which it falls out; only if one is listed
+-- ARGV     owner value, ttl ms, retention ms, term id, identity, floor, channel, info, weight, listed ms, deference ms
 --          floor: highest token that this process has seen for the name, '0' if none
+--          listed: how long a failed try lists the candidate
+--          deference: how long a listed candidate of a higher weight goes first
 -- Reply    {1, token}                          ours; the token as a string, exact beyond 2^53
 --          {0, pttl, token, identity, term id} another's; nil for what is not recorded
+--          {2, ms, identity}                   free, but for so long kept for another
 --          {-1}                                a key without ttl, so not one of ours
 --          {-2, token}                         no higher token fits into 64 bits; nothing was written
 --
+-- Field 'next' of the record: "<id of the term before> <until, ms> <weight or -> <identity>"; so it ends with a term.
 -- No shebang: with one, 6.2 could not parse it and a full server would refuse to run it.
-local claim, fence = KEYS[1], KEYS[2]
-local owner, ttl, retention, id, identity, floor, channel = unpack(ARGV)
+local claim, fence, candidates = KEYS[1], KEYS[2], KEYS[3]
+local owner, ttl, retention, id, identity, floor, channel, info, weight, listed, deference = unpack(ARGV)
+
+local time = redis.call('TIME')
+local now = time[1] .. string.rep('0', 6 - #time[2]) .. time[2]
+local ms = math.floor(tonumber(now) / 1000)
+
+-- pcall: whatever is in the way of the list, it is no reason to fail.
+local function stand()
+  if not candidates then return end
+  redis.pcall('ZREMRANGEBYSCORE', candidates, '-inf', ms)
+  redis.pcall('ZADD', candidates, ms + tonumber(listed), id .. ' ' .. weight .. ' ' .. identity)
+  redis.pcall('ZREMRANGEBYRANK', candidates, 0, -257)
+  local left = redis.pcall('PTTL', candidates)
+  if type(left) == 'number' and left < tonumber(listed) then redis.pcall('PEXPIRE', candidates, listed) end
+end
 
 local holder = redis.call('GET', claim)
 if holder and holder ~= owner then
   local pttl = redis.call('PTTL', claim)
   if pttl == -1 then return {-1} end
+  stand()
   local seen = redis.pcall('HMGET', fence, 'token', 'identity', 'id')
   if seen.err then seen = {false, false, false} end
   return {0, pttl, seen[1], seen[2], seen[3]}
 end
 
 -- Read the record before anything is written, so that a wrong type leaves no trace. A token that is not a number is none.
-local last = redis.call('HMGET', fence, 'token', 'id')
+local last = redis.call('HMGET', fence, 'token', 'id', 'next')
 local token = last[1]
 if not (token and string.find(token, '^[1-9]%d*$')) then token = '0' end
 
@@ -34,24 +55,53 @@ if holder and last[2] == id and token ~= '0' then
   return {1, token}
 end
 
+-- The highest weight that stands.
+local function heaviest()
+  local highest = 0
+  local found = redis.pcall('ZRANGEBYSCORE', candidates, ms, '+inf')
+  for _, candidate in ipairs(found) do
+    highest = math.max(highest, tonumber(string.match(candidate, '^%S+ (%d+) ')) or 0)
+  end
+  return highest
+end
+
+if not holder then
+  local before = last[2] or '-'
+  local after, till, least, heir = string.match(last[3] or '', '^(%S+) (%d+) (%S+) ?(.*)$')
+  local kept = after == before and tonumber(till) - ms
+  if kept and kept > 0 then
+    if identity ~= heir and tonumber(weight) < (tonumber(least) or math.huge) then
+      stand()
+      return {2, kept, heir}
+    end
+  elseif not kept and candidates and deference ~= '0' then
+    local highest = heaviest()
+    if highest > tonumber(weight) then
+      redis.call('HSET', fence, 'next', before .. ' ' .. ms + tonumber(deference) .. ' ' .. highest)
+      redis.call('PEXPIRE', fence, retention)
+      stand()
+      return {2, tonumber(deference), ''}
+    end
+  end
+end
+
 -- Numbers are compared as decimal strings: a Lua number is a double and loses digits beyond 2^53.
 local function higher(a, b)
   if #a ~= #b then return #a > #b and a or b end
   return a > b and a or b
 end
 
-local time = redis.call('TIME')
-local now = time[1] .. string.rep('0', 6 - #time[2]) .. time[2]
 local limit = '9223372036854775806'
 token = higher(higher(token, now), floor)
 if higher(token, limit) ~= limit then return {-2, token} end
 
 -- The claim is written last: should a command be denied half-way, a number is skipped, but no claim is left behind.
-redis.call('HSET', fence, 'token', token, 'id', id, 'identity', identity, 'since', now, 'ttl', ttl)
+redis.call('HSET', fence, 'token', token, 'id', id, 'identity', identity, 'since', now, 'ttl', ttl, 'info', info)
 redis.call('PEXPIRE', fence, retention)
 redis.call('HINCRBY', fence, 'token', 1)
 token = redis.call('HGET', fence, 'token')
 redis.call('SET', claim, owner, 'PX', ttl)
+if candidates then redis.pcall('ZREM', candidates, id .. ' ' .. weight .. ' ' .. identity) end
 
 -- pcall: a user without channel rights still gets the claim; waiters then poll.
 redis.pcall('PUBLISH', channel, '1 acquired ' .. token .. ' ' .. id .. ' ' .. ttl .. ' ' .. identity)

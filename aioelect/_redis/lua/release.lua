@@ -2,12 +2,13 @@
 --
 -- KEYS[1]  claim: string, the owner value
 -- KEYS[2]  fence record: hash, outlives the claim
--- ARGV     owner value, keep ms ('0': at once), channel, notice
+-- ARGV     owner value, keep ms ('0': at once), channel, notice, retention ms, term id, heir ms ('0': none), heir
+--          heir: the identity for which the next term is kept for so long
 -- Reply    {1, receivers}                       ours, and let go; how many subscribers were told
 --          {0}                                  gone
 --          {-1, pttl, token, identity, term id} another's; nil for what is not recorded
 local claim, fence = KEYS[1], KEYS[2]
-local owner, keep, channel, notice = unpack(ARGV)
+local owner, keep, channel, notice, retention, id, within, heir = unpack(ARGV)
 
 local holder = redis.call('GET', claim)
 if not holder then return {0} end
@@ -15,6 +16,14 @@ if holder ~= owner then
   local seen = redis.pcall('HMGET', fence, 'token', 'identity', 'id')
   if seen.err then seen = {false, false, false} end
   return {-1, redis.call('PTTL', claim), seen[1], seen[2], seen[3]}
+end
+
+-- pcall: if nothing can be written (a full server), the claim is let go all the same. The format: see acquire.lua.
+if within ~= '0' then
+  local time = redis.call('TIME')
+  local till = time[1] * 1000 + math.floor(time[2] / 1000) + keep + within
+  redis.pcall('HSET', fence, 'next', id .. ' ' .. till .. ' - ' .. heir)
+  redis.pcall('PEXPIRE', fence, retention)
 end
 
 if keep == '0' then

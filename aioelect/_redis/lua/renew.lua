@@ -3,9 +3,11 @@
 -- KEYS[1]  claim: string, the owner value
 -- KEYS[2]  fence record: hash, outlives the claim
 -- ARGV     owner value, ttl ms, retention ms
--- Reply    {1}                                  ours, with its full ttl again
+-- Reply    {1, asked}                           ours, with its full ttl again; nil or a request to step down
 --          {0}                                  gone
 --          {-1, pttl, token, identity, term id} another's; nil for what is not recorded
+--
+-- Field 'asked' of the record: "<term id> <identity of who is to follow, or nothing>"; meant for that term only.
 local claim, fence = KEYS[1], KEYS[2]
 local owner, ttl, retention = unpack(ARGV)
 
@@ -19,4 +21,5 @@ end
 
 redis.call('PEXPIRE', claim, ttl)
 redis.call('PEXPIRE', fence, retention)
-return {1}
+local asked = redis.pcall('HGET', fence, 'asked')
+return {1, type(asked) == 'string' and asked}
