@@ -1,5 +1,6 @@
 """asyncio-native locks and leader election on Redis, with fencing tokens."""
 
+from aioelect._advisory import AdvisoryLock
 from aioelect._core.hold import EndReason
 from aioelect._elector import Elector
 from aioelect._errors import (
@@ -21,11 +22,15 @@ from aioelect._follow import Leader, LeaderChanged, LeaderEvent, TermEnded, Term
 from aioelect._lease import Lease, aclose
 from aioelect._lock import FencedLock
 from aioelect._observe import Leadership, info, observe, step_down
+from aioelect._postgres.advisory import AdvisoryStore
+from aioelect._postgres.store import PostgresStore
 from aioelect._store import Candidate
 from aioelect._term import Term
 
 __all__ = [
     "AcquireTimeout",
+    "AdvisoryLock",
+    "AdvisoryStore",
     "AioelectError",
     "Candidate",
     "ConfigurationError",
@@ -42,6 +47,7 @@ __all__ = [
     "LeaseTaken",
     "NotAcquired",
     "NotHeld",
+    "PostgresStore",
     "ReleaseOutcome",
     "StaleToken",
     "StoreError",

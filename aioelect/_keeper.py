@@ -29,7 +29,7 @@ from aioelect._events import (
     TermStopped,
 )
 from aioelect._parting import as_store_error, give_up
-from aioelect._store import Claim, Holder, Refused, Renewed, Store
+from aioelect._store import Claim, Holder, Refused, Renewed, Store, Watchful
 from aioelect._term import Term, ended, loss
 from aioelect._ticker import ticker
 
@@ -79,6 +79,8 @@ class Keeper:
         self.term = Term(self)
         term = self.term
         self._observers(TermBegan(self.info, waited, lambda: term.is_leader))
+        if isinstance(self._store, Watchful):
+            self._store.on_loss(self._claim, lambda: self._feed(hold.Refused(_clock.now())))
         return True
 
     def when_over(self, callback: Callable[[Keeper], None]) -> None:

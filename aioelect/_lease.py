@@ -57,6 +57,7 @@ class Session:
         prefix: str,
         observers: Iterable[Observer] | None,
         tokens: TokenSource | None,
+        fenced: bool = True,
     ) -> None:
         self.name = check_name(name)
         self.timing = Timing.of(
@@ -71,6 +72,13 @@ class Session:
             check_function("tokens", tokens)
         self._tokens = tokens
         self.store: Store = open_store(redis, check_prefix(prefix))
+        if fenced and tokens is None and not self.store.capabilities.mints:
+            raise ConfigurationError(
+                f"{self.store!r} has no fencing tokens: give it a sequence, or this object tokens=...; or take an "
+                "AdvisoryLock, which does without",
+                name=self.name,
+                reason="tokens",
+            )
         self.observers = Observers(observers)
         self.observers(Declared(self.name))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -36,6 +36,7 @@ __all__ = [
     "StepDown",
     "Store",
     "Watch",
+    "Watchful",
     "roles_of",
 ]
 
@@ -151,7 +152,8 @@ class Capabilities:
 
     expires: bool = True  # a claim that nobody renews ends by itself after its ttl
     keeps: bool = True  # `release(keep=...)` can leave a name taken for a while
-    mints: bool = True  # it has a source of tokens of its own that rises with every term
+    mints: bool = True  # it has a source of tokens of its own that rises with every term; without: every token is 0
+    describes: bool = True  # it says of a holder who it is, with which token, and for how long
     roles: bool = False  # it is a `RoleStore`: it knows candidates, and passes requests on to the leader
 
 
@@ -226,6 +228,14 @@ class Store(Protocol):
 
     async def aclose(self) -> None:
         """Close what this store keeps open in the running event loop. It may be used again afterwards."""
+
+
+@runtime_checkable
+class Watchful(Protocol):
+    """A store that may learn by itself that a claim is gone: whoever keeps the claim is told then, not at a renewal."""
+
+    def on_loss(self, claim: Claim, tell: Callable[[], None]) -> None:
+        """Call `tell` once, in the event loop, when the claim is found to be gone; at once if it is already."""
 
 
 @runtime_checkable

@@ -128,8 +128,20 @@ class Term:
 
     @property
     def token(self) -> int:
-        """The fencing token: higher than that of every earlier term of this name. Send it with every write."""
-        return self._supervisor.info.token
+        """The fencing token: higher than that of every earlier term of this name. Send it with every write.
+
+        Raises:
+            NotHeld: an `AdvisoryLock` without a sequence has none.
+        """
+        info = self._supervisor.info
+        if not info.token:
+            raise NotHeld(
+                f"{info.name!r} is an advisory lock without fencing tokens: make it with a sequence",
+                name=info.name,
+                term_id=info.id,
+                reason="tokens",
+            )
+        return info.token
 
     @property
     def is_leader(self) -> bool:
@@ -233,7 +245,7 @@ class Term:
 
     def __repr__(self) -> str:
         return (
-            f"<Term {self.name!r} identity={self.identity!r} token={self.token} id={self.id} "
+            f"<Term {self.name!r} identity={self.identity!r} token={self._supervisor.info.token} id={self.id} "
             f"remaining={self.remaining():.3f}>"
         )
 

@@ -70,6 +70,7 @@ class Waiter:
         self._on_holder = on_holder
         until = None if request.wait is None else self.started + request.wait
         self._campaign = Campaign(request.timing, self.started, until, request.candidate, request.served)
+        self._silent_ends = not store.capabilities.expires  # no notice tells of a crash, and no ttl either: so poll
         self._last: Holder | AioelectError | None = None
         self._failing_since: float | None = None
 
@@ -190,7 +191,7 @@ class Waiter:
                 self._campaign, step = self._campaign.after_contended(
                     _clock.now(),
                     holder.remaining,
-                    notices=watch is None or watch.live,
+                    notices=watch is None or self._hears(watch),
                     chance=random.random(),
                 )
                 return step
@@ -226,7 +227,7 @@ class Waiter:
                 self._last = self._known(notice.holder)
                 self.line.saw(self._last)
                 self._campaign, step = self._campaign.after_contended(
-                    _clock.now(), notice.holder.remaining, notices=watch.live, chance=random.random()
+                    _clock.now(), notice.holder.remaining, notices=self._hears(watch), chance=random.random()
                 )
                 if isinstance(step, GiveUp):
                     return
@@ -237,6 +238,9 @@ class Waiter:
                     self.line.saw(None)
                 await asyncio.sleep(self._request.timing.wakeup_delay(random.random()))
             return
+
+    def _hears(self, watch: Watch) -> bool:
+        return watch.live and not self._silent_ends
 
     def _is_holders(self, notice: Notice) -> bool:
         # Undoing a claim that never was tells the channel, too.

@@ -16,6 +16,7 @@ ONLY = {
     # The command line makes its clients as a user's program does, and hands them in.
     "redis": ("aioelect/_redis/", "aioelect/cli/"),
     "hiredis": ("aioelect/_redis/",),
+    "asyncpg": ("aioelect/_postgres/", "aioelect/fencing/"),
     "prometheus_client": ("aioelect/metrics.py",),
     "click": ("aioelect/cli/",),
     "rich": ("aioelect/cli/",),

@@ -11,6 +11,8 @@ from aioelect import metrics
 
 EXPECTED = {
     "AcquireTimeout",
+    "AdvisoryLock",
+    "AdvisoryStore",
     "AioelectError",
     "Candidate",
     "ConfigurationError",
@@ -27,6 +29,7 @@ EXPECTED = {
     "LeaseTaken",
     "NotAcquired",
     "NotHeld",
+    "PostgresStore",
     "ReleaseOutcome",
     "StaleToken",
     "StoreError",

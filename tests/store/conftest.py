@@ -14,10 +14,15 @@ from typing import Any
 import pytest
 
 from aioelect._floors import Floors
+from aioelect._postgres import store as postgres_module
+from aioelect._postgres.advisory import AdvisoryStore
+from aioelect._postgres.store import PostgresStore
 from aioelect._redis import store as store_module
 from aioelect._redis.store import open_store
-from aioelect._store import Claim, Granted, Store
+from aioelect._store import Claim, Granted, Holder, Store
 from support import servers
+from support.postgres import execute
+from support.wait import until
 
 MakeStore = Callable[[], Store]
 
@@ -28,7 +33,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Repeat tests that ask for `make_store` once per kind of store."""
     if "make_store" in metafunc.fixturenames:
         option = metafunc.config.getoption("--servers")
-        wanted = option.split(",") if option else [*servers.found(), "memory"]
+        wanted = option.split(",") if option else [*servers.found(), "postgres", "advisory", "tokenless", "memory"]
         metafunc.parametrize("make_store", wanted, indirect=True)
 
 
@@ -44,6 +49,23 @@ async def make_store(request: pytest.FixtureRequest) -> AsyncIterator[MakeStore]
         def make() -> Store:
             made.append(MemoryStore(memory))
             return made[-1]
+
+    elif request.param in ("postgres", "advisory", "tokenless"):
+        url = request.getfixturevalue("database")
+        execute(url, "CREATE SEQUENCE fence")
+        if request.param == "postgres":
+            await PostgresStore(url).create()
+
+        def make() -> Store:
+            # A name of its own gives each store connections of its own.
+            dsn = f"{url}?application_name=store-{len(made)}"
+            store: Store
+            if request.param == "postgres":
+                store = PostgresStore(dsn)
+            else:
+                store = AdvisoryStore(dsn, sequence="fence" if request.param == "advisory" else None)
+            made.append(store)
+            return store
 
     else:
         binary = servers.found()[request.param]
@@ -67,6 +89,7 @@ def floors(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def forget() -> None:
         monkeypatch.setattr(store_module, "_floors", Floors(100))
+        monkeypatch.setattr(postgres_module, "_floors", Floors(100))
 
     forget()
     return forget
@@ -99,6 +122,27 @@ async def granted(store: Store, claim: Claim) -> int:
     answer = await store.acquire(claim, limit=5.0)
     assert isinstance(answer, Granted), answer
     return answer.token
+
+
+async def granted_after_expiry(store: Store, claim: Claim) -> int:
+    """Acquire what ran out just now: at once, or, where a ttl is kept by closing a connection, when that is through."""
+    if store.capabilities.expires:
+        return await granted(store, claim)
+
+    async def won() -> Granted | None:
+        answer = await store.acquire(claim, limit=5.0)
+        return answer if isinstance(answer, Granted) else None
+
+    return (await until(won)).token
+
+
+def is_described(store: Store, holder: Holder | None, claim: Claim, token: int) -> bool:
+    """Whether the holder is that claim's, as far as this store tells anything."""
+    assert holder is not None
+    if not store.capabilities.describes:
+        return (holder.token, holder.id, holder.remaining) == (None, None, None)
+    assert holder.remaining is not None and claim.ttl - 1 < holder.remaining <= claim.ttl
+    return (holder.identity, holder.token, holder.id) == (claim.identity, token, claim.id)
 
 
 class FakeLink:

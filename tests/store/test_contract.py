@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from aioelect._errors import StoreUnavailable
+from aioelect._errors import ConfigurationError, StoreUnavailable
 from aioelect._store import Contended, Granted, NoticeKind, Refused, Released, Renewed, Store
-from store.conftest import MakeStore, a_claim, again, granted
+from store.conftest import MakeStore, a_claim, again, granted, granted_after_expiry, is_described
 from support.wait import until
 
 LIMIT = 5.0
@@ -18,16 +18,15 @@ LIMIT = 5.0
 
 
 async def test_a_free_name_is_granted(store: Store) -> None:
-    assert await granted(store, a_claim()) > 0
+    token = await granted(store, a_claim())
+    assert token > 0 if store.capabilities.mints else token == 0
 
 
 async def test_a_held_name_is_contended_and_says_by_whom(store: Store, other: Store) -> None:
     claim = a_claim(identity="worker 7 – ünïcode", ttl=9.0)
     token = await granted(store, claim)
     answer = await other.acquire(a_claim(), limit=LIMIT)
-    assert isinstance(answer, Contended)
-    assert (answer.holder.identity, answer.holder.token, answer.holder.id) == (claim.identity, token, claim.id)
-    assert answer.holder.remaining is not None and 8.0 < answer.holder.remaining <= 9.0
+    assert isinstance(answer, Contended) and is_described(store, answer.holder, claim, token)
 
 
 async def test_names_do_not_contend_with_each_other(store: Store) -> None:
@@ -40,10 +39,10 @@ async def test_p5_a_try_that_finds_its_own_value_has_won_with_the_same_token_and
 ) -> None:
     claim = a_claim(ttl=5.0)
     token = await granted(store, claim)
-    assert await granted(store, again(claim, ttl=60.0)) == token
+    longer = again(claim, ttl=60.0)
+    assert await granted(store, longer) == token
     answer = await other.acquire(a_claim(), limit=LIMIT)
-    assert isinstance(answer, Contended)
-    assert answer.holder.remaining is not None and answer.holder.remaining > 50
+    assert isinstance(answer, Contended) and is_described(store, answer.holder, longer, token)
 
 
 async def test_a_failed_try_changes_nothing(store: Store, other: Store) -> None:
@@ -51,8 +50,7 @@ async def test_a_failed_try_changes_nothing(store: Store, other: Store) -> None:
     token = await granted(store, claim)
     for _ in range(3):
         answer = await other.acquire(a_claim(identity="loser"), limit=LIMIT)
-        assert isinstance(answer, Contended)
-        assert (answer.holder.identity, answer.holder.token) == ("holder", token)
+        assert isinstance(answer, Contended) and is_described(store, answer.holder, claim, token)
     assert isinstance(await store.renew(claim, limit=LIMIT), Renewed)
 
 
@@ -61,14 +59,14 @@ async def test_a_claim_ends_with_its_ttl(store: Store, other: Store) -> None:
     await asyncio.sleep(0.1)
     assert isinstance(await other.acquire(a_claim(), limit=LIMIT), Contended)
     await asyncio.sleep(0.055)
-    await granted(other, a_claim())
+    await granted_after_expiry(other, a_claim())
 
 
 async def test_the_ttl_is_as_asked_within_a_millisecond(store: Store, other: Store) -> None:
-    await granted(store, a_claim(ttl=1.1111))
+    claim = a_claim(ttl=1.1111)
+    token = await granted(store, claim)
     answer = await other.acquire(a_claim(), limit=LIMIT)
-    assert isinstance(answer, Contended)
-    assert answer.holder.remaining is not None and 1.0 < answer.holder.remaining <= 1.1122
+    assert isinstance(answer, Contended) and is_described(store, answer.holder, again(claim, ttl=1.1122), token)
 
 
 async def test_one_of_many_wins(make_store: MakeStore) -> None:
@@ -84,13 +82,14 @@ async def test_p9_tokens_rise_with_every_term(store: Store, other: Store) -> Non
         who = (store, other)[turn % 2]
         tokens.append(await granted(who, claim))
         assert isinstance(await who.release(claim, limit=LIMIT), Released)
-    assert tokens == sorted(set(tokens))
+    assert tokens == (sorted(set(tokens)) if store.capabilities.mints else [0] * 20)
 
 
 async def test_p9_a_token_outlives_the_claim(store: Store, other: Store) -> None:
     first = await granted(store, a_claim(ttl=0.1))
     await asyncio.sleep(0.12)
-    assert await granted(other, a_claim()) > first
+    second = await granted_after_expiry(other, a_claim())
+    assert second > first or not store.capabilities.mints
 
 
 async def test_p9_a_renewal_does_not_move_the_token(store: Store, other: Store) -> None:
@@ -98,9 +97,9 @@ async def test_p9_a_renewal_does_not_move_the_token(store: Store, other: Store) 
     token = await granted(store, claim)
     await store.renew(claim, limit=LIMIT)
     answer = await other.acquire(a_claim(), limit=LIMIT)
-    assert isinstance(answer, Contended) and answer.holder.token == token
+    assert isinstance(answer, Contended) and is_described(store, answer.holder, claim, token)
     await store.release(claim, limit=LIMIT)
-    assert await granted(store, a_claim()) > token
+    assert await granted(store, a_claim()) > token or not store.capabilities.mints
 
 
 # -- renew ------------------------------------------------------------------------------------------------------------
@@ -121,19 +120,18 @@ async def test_p6_a_renewal_never_creates_a_claim(store: Store, other: Store) ->
     assert await store.renew(claim, limit=LIMIT) == Refused(None)
     await granted(store, claim)
     await asyncio.sleep(0.12)
-    assert await store.renew(claim, limit=LIMIT) == Refused(None)
-    await granted(other, a_claim())
+    answer = await store.renew(claim, limit=LIMIT)
+    assert isinstance(answer, Refused) and (answer.holder is None or not store.capabilities.expires)
+    await granted_after_expiry(other, a_claim())
 
 
 async def test_a_renewal_of_another_s_claim_is_refused_and_says_whose_it_is(store: Store, other: Store) -> None:
     mine, theirs = a_claim(identity="me", ttl=0.1), a_claim(identity="them", ttl=9.0)
     await granted(store, mine)
     await asyncio.sleep(0.12)
-    token = await granted(other, theirs)
+    token = await granted_after_expiry(other, theirs)
     answer = await store.renew(mine, limit=LIMIT)
-    assert isinstance(answer, Refused) and answer.holder is not None
-    assert (answer.holder.identity, answer.holder.token, answer.holder.id) == ("them", token, theirs.id)
-    assert answer.holder.remaining is not None and 8 < answer.holder.remaining <= 9
+    assert isinstance(answer, Refused) and is_described(store, answer.holder, theirs, token)
 
 
 # -- release ----------------------------------------------------------------------------------------------------------
@@ -157,15 +155,19 @@ async def test_p6_a_release_leaves_the_successor_alone(store: Store, other: Stor
     mine, theirs = a_claim(ttl=0.1), a_claim(identity="them")
     await granted(store, mine)
     await asyncio.sleep(0.12)
-    await granted(other, theirs)
+    token = await granted_after_expiry(other, theirs)
     answer = await store.release(mine, limit=LIMIT)
-    assert isinstance(answer, Refused) and answer.holder is not None and answer.holder.identity == "them"
+    assert isinstance(answer, Refused) and is_described(store, answer.holder, theirs, token)
     assert await other.renew(theirs, limit=LIMIT) == Renewed()
 
 
 async def test_p6_a_minimum_hold_keeps_the_name_a_while(store: Store, other: Store) -> None:
     claim = a_claim(ttl=9.0)
     await granted(store, claim)
+    if not store.capabilities.keeps:
+        with pytest.raises(ConfigurationError):
+            await store.release(claim, keep=0.1, limit=LIMIT)
+        return
     assert await store.release(claim, keep=0.1, limit=LIMIT) == Released(0)
     answer = await other.acquire(a_claim(), limit=LIMIT)
     assert isinstance(answer, Contended)
@@ -175,6 +177,8 @@ async def test_p6_a_minimum_hold_keeps_the_name_a_while(store: Store, other: Sto
 
 
 async def test_p6_a_minimum_hold_never_prolongs(store: Store, other: Store) -> None:
+    if not store.capabilities.keeps:
+        return
     claim = a_claim(ttl=0.2)
     await granted(store, claim)
     assert isinstance(await store.release(claim, keep=60.0, limit=LIMIT), Released)
@@ -227,6 +231,8 @@ async def test_p10_a_watch_hears_of_acquire_and_release(store: Store, other: Sto
 
 
 async def test_p10_a_release_with_a_minimum_hold_tells_too(store: Store, other: Store) -> None:
+    if not store.capabilities.keeps:
+        return
     claim = a_claim()
     await granted(store, claim)
     watch = other.watch("name")
@@ -304,7 +310,9 @@ async def test_a_closed_store_may_be_used_again(store: Store) -> None:
     token = await granted(store, claim)
     await store.aclose()
     await store.aclose()
-    assert await granted(store, claim) == token
+    # A claim that does not expire lives by its connection, and has ended with it.
+    again_token = await granted_after_expiry(store, claim)
+    assert (again_token == token) == (store.capabilities.expires or not store.capabilities.mints)
 
 
 async def test_equal_stores_have_equal_keys(make_store: MakeStore) -> None:
