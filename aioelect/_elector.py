@@ -10,11 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 from aioelect import _observe
+from aioelect._attendance import Fitness, Ready, StepDownHook, obey
+from aioelect._background import spawn
+from aioelect._bout import Bout
 from aioelect._candidacy import Candidacy
 from aioelect._core.names import check_weight, pack_info
 from aioelect._core.timing import Duration
 from aioelect._errors import ConfigurationError, LeaseLost, NotHeld
-from aioelect._events import Observer
+from aioelect._events import FitnessChanged, Observer
 from aioelect._follow import Following, Leader, LeaderEvent, Standing
 from aioelect._guard import Guard
 from aioelect._keeper import Keeper
@@ -46,6 +49,11 @@ class Elector:
             `Lease`.
         info: what a leader tells of itself (an address, a version), text by text, at most 1024 bytes as JSON.
         weight: 0 to 1000. When the name is free, candidates of a higher weight go first. Who leads is not disturbed.
+        ready: says whether this candidate may lead, sync or async; asked every renew interval (1 s at most). An unfit
+            candidate does not stand; a leader that stays unfit for a ttl resigns. To raise, or to be silent for a renew
+            interval, is to be unfit.
+        before_step_down: awaited with the term before it ends because somebody asked for that (`step_down()`);
+            cancelled after the drain limit.
 
     All durations are seconds (int or float) or timedelta.
 
@@ -73,6 +81,8 @@ class Elector:
         tokens: TokenSource | None = None,
         info: Mapping[str, str] | None = None,
         weight: int = 0,
+        ready: Ready | None = None,
+        before_step_down: StepDownHook | None = None,
     ) -> None:
         self._session = Session(
             redis,
@@ -89,8 +99,16 @@ class Elector:
         )
         timing = self._session.timing
         self._stand_for = Stand(check_weight(weight), pack_info(info), timing.listed, timing.deference)
-        if weight or info:
-            roles_of(self._session.store, "info" if info else "weight")
+        for what, wanted in (("weight", weight), ("info", info), ("before_step_down", before_step_down)):
+            if wanted:
+                roles_of(self._session.store, what)
+        if before_step_down is not None:
+            check_function("before_step_down", before_step_down)
+        self._before_step_down = before_step_down
+        self._fitness: Fitness | None = None
+        if ready is not None:
+            check_function("ready", ready)
+            self._fitness = Fitness(ready, timing, self._tell_fitness)
         self._terms: tuple[Term, ...] = ()  # replaced, never changed: other threads read it
         self._candidacy: Candidacy | None = None
 
@@ -220,9 +238,31 @@ class Elector:
             await asyncio.sleep(self._session.timing.resign_pause())
 
     async def _stand(self, standing: Standing, *, served: bool) -> Keeper:
-        keeper = await self._session.acquire(None, stand=self._stand_for, served=served, on_holder=standing.saw)
+        keeper: Keeper | None = None
+        while keeper is None:
+            keeper = await self._stand_while_fit(standing, served=served)
+        obey(keeper, self._session.store, self._session.observers, self._before_step_down)
+        if self._fitness is not None:
+            keeper.start_soon(self._fitness.resign_when_unfit, (keeper,))
         self._terms = (*(term for term in self._terms if term.end_reason is None), keeper.term)
         return keeper
+
+    async def _stand_while_fit(self, standing: Standing, *, served: bool) -> Keeper | None:
+        winning = partial(self._session.acquire, None, stand=self._stand_for, served=served, on_holder=standing.saw)
+        if self._fitness is None:
+            return await winning()
+        await self._fitness.until_fit()
+        keeper: Keeper | None = None
+        with Bout() as bout:
+            looking = spawn(self._fitness.stop_when_unfit(bout), f"fitness of {self._session.name}")
+            try:
+                keeper = await winning()
+            finally:
+                looking.cancel()
+        return keeper
+
+    def _tell_fitness(self, fit: bool, cause: str) -> None:
+        self._session.observers(FitnessChanged(self._session.name, self._session.identity, fit, cause))
 
     def _enter(self, work: Callable[[Term], Awaitable[object]]) -> None:
         self._refuse_if_entered("another entry")

@@ -22,11 +22,14 @@ __all__ = [
     "Declared",
     "DrainOverrun",
     "Fact",
+    "FitnessChanged",
     "Observer",
     "Observers",
     "ReleaseOutcome",
     "RenewalFailed",
     "RenewalRecovered",
+    "StepDownAsked",
+    "StepDownHookFailed",
     "StoreFailing",
     "StoreRecovered",
     "TermBegan",
@@ -123,6 +126,32 @@ class TermOver:
 
 
 @dataclass(frozen=True, slots=True)
+class StepDownAsked:
+    """Somebody has asked the leader to step down; it will, after its hook."""
+
+    term: TermInfo
+    to: str | None  # for whom the next term will be reserved
+
+
+@dataclass(frozen=True, slots=True)
+class StepDownHookFailed:
+    """The hook before a step-down raised, or took longer than the drain limit; the leader steps down all the same."""
+
+    term: TermInfo
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class FitnessChanged:
+    """A candidate is not fit to lead, or fit again, as its `ready` says."""
+
+    name: str
+    identity: str
+    fit: bool
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoreFailing:
     """Somebody who waits gets no usable answer, and goes on trying."""
 
@@ -159,6 +188,9 @@ Fact = (
     | TermStopped
     | DrainOverrun
     | TermOver
+    | StepDownAsked
+    | StepDownHookFailed
+    | FitnessChanged
     | StoreFailing
     | StoreRecovered
     | CandidacyFailed
@@ -269,6 +301,13 @@ def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
             )
         case TermOver(term=term):
             _say(logging.INFO, "%s: %s has let it go, token %d (term %s)", term)
+        case StepDownAsked(term=term):
+            _say(logging.INFO, "%s: %s, token %d (term %s), is asked to step down for %s", term, fact.to or "anybody")
+        case StepDownHookFailed(term=term):
+            _say(logging.ERROR, "%s: the hook before %s steps down, token %d (term %s), failed: %s", term, fact.cause)
+        case FitnessChanged(fit=fit):
+            message = "%s: %s is fit to lead again%s" if fit else "%s: %s is not fit to lead: %s"
+            _say_of(logging.WARNING, message, fact, fact.cause)
         case StoreFailing(candidate=candidate):
             message = "%s: the store does not serve %s, who goes on trying: %s"
             _say_of(logging.ERROR if candidate else logging.WARNING, message, fact, fact.cause)
@@ -282,7 +321,7 @@ def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
 def _say_of(
     level: int,
     message: str,
-    who: StoreFailing | StoreRecovered | CandidacyFailed,
+    who: FitnessChanged | StoreFailing | StoreRecovered | CandidacyFailed,
     *more: object,
     exc_info: Exception | None = None,
 ) -> None:

@@ -29,7 +29,7 @@ from aioelect._events import (
     TermStopped,
 )
 from aioelect._parting import as_store_error, give_up
-from aioelect._store import Claim, Holder, Refused, Renewed, Store, Watchful
+from aioelect._store import Claim, Heir, Holder, Refused, Renewed, StepDown, Store, Watchful, roles_of
 from aioelect._term import Term, ended, loss
 from aioelect._ticker import ticker
 
@@ -53,6 +53,8 @@ class Keeper:
         self.outcome: ReleaseOutcome | None = None
         self.release_error: StoreError | None = None
         self.child_errors: list[Exception] = []
+        self.when_asked: Callable[[StepDown], None] | None = None  # to step down, at every renewal from then on
+        self._heir: Heir | None = None
         self._store = store
         self._claim = claim
         self._observers = observers
@@ -118,11 +120,14 @@ class Keeper:
             await asyncio.wait({self._closing})
         return self._closing.result()
 
-    def quit(self) -> None:
-        """See `Term.resign`."""
+    def quit(self, heir: Heir | None = None) -> None:
+        """See `Term.resign` and `Term.hand_over`."""
         self._refuse_elsewhere()
+        if heir is not None:
+            roles_of(self._store, "hand_over()")
         if not self._kept:
             raise self._unsupervised("there is no work to stop; release() is yours")
+        self._heir = heir or self._heir
         self._feed(hold.Quit(_clock.now()))
 
     def start_soon(self, function: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
@@ -266,9 +271,11 @@ class Keeper:
             self._feed(hold.Failed(_clock.now(), self.timing.retry_delay(random.random())))
             return error
         match answer:
-            case Renewed():
+            case Renewed(step_down=asked):
                 self.cause = None
                 self._feed(hold.Renewed(_clock.now(), sent_at))
+                if asked is not None and self.when_asked is not None:
+                    self.when_asked(asked)
             case Refused(holder=holder):
                 self.cause, self.taken_by = None, holder
                 self._feed(hold.Refused(_clock.now()))
@@ -301,7 +308,7 @@ class Keeper:
         if self._overrun_timer is not None:
             self._overrun_timer.cancel()
         if isinstance(self.state, hold.Releasing) and self.outcome in (None, ReleaseOutcome.UNKNOWN):
-            attempt = give_up(self._store, self._claim, self.release_error)
+            attempt = give_up(self._store, self._claim, self.release_error, heir=self._heir)
             self.outcome, self.told, self.release_error, self.taken_by = await attempt
         if self.end_reason is None:
             self.end_reason = self.state.reason if isinstance(self.state, hold.Ended) else EndReason.RELEASED

@@ -10,7 +10,7 @@ from aioelect._background import outlast, spawn
 from aioelect._core.timing import RELEASE_LIMIT
 from aioelect._errors import StoreError, StoreUnavailable
 from aioelect._events import ReleaseOutcome
-from aioelect._store import Claim, Holder, Refused, Released, Store
+from aioelect._store import Claim, Heir, Holder, Refused, Released, Store, roles_of
 
 __all__ = ["Parting", "as_store_error", "give_up", "undo"]
 
@@ -24,8 +24,8 @@ class Parting(NamedTuple):
     taken_by: Holder | None = None
 
 
-async def give_up(store: Store, claim: Claim, error: StoreError | None = None) -> Parting:
-    """Release by compare-and-delete, tried for 2 s at most.
+async def give_up(store: Store, claim: Claim, error: StoreError | None = None, *, heir: Heir | None = None) -> Parting:
+    """Release by compare-and-delete, tried for 2 s at most; the next term is reserved for `heir`.
 
     `error` is what an earlier attempt ended with: its request may have been carried out since.
     """
@@ -33,7 +33,7 @@ async def give_up(store: Store, claim: Claim, error: StoreError | None = None) -
     until = loop.time() + RELEASE_LIMIT
     while (left := until - loop.time()) > 0:
         try:
-            answer = await store.release(claim, limit=min(left, RELEASE_LIMIT / 3))
+            answer = await _release(store, claim, heir, min(left, RELEASE_LIMIT / 3))
         except StoreUnavailable as exc:
             error = exc
             await asyncio.sleep(min(left, 0.02 + 0.03 * random.random()))
@@ -47,6 +47,12 @@ async def give_up(store: Store, claim: Claim, error: StoreError | None = None) -
                 outcome = ReleaseOutcome.UNCONFIRMED if error else ReleaseOutcome.ALREADY_LOST
                 return Parting(outcome, error=error, taken_by=holder)
     return Parting(ReleaseOutcome.UNKNOWN, error=error)
+
+
+async def _release(store: Store, claim: Claim, heir: Heir | None, limit: float) -> Released | Refused:
+    if heir is None:
+        return await store.release(claim, limit=limit)
+    return await roles_of(store, "hand_over()").release(claim, heir=heir, limit=limit)
 
 
 async def undo(store: Store, claim: Claim, patience: float) -> None:

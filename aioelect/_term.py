@@ -12,10 +12,11 @@ import anyio
 
 from aioelect import _clock
 from aioelect._core import hold
-from aioelect._core.timing import Duration, Timing, seconds
+from aioelect._core.names import check_identity
+from aioelect._core.timing import MAX_TTL, Duration, Timing, seconds
 from aioelect._errors import ConfigurationError, LeaseExpired, LeaseLost, LeaseTaken, NotHeld, StoreError
 from aioelect._events import ReleaseOutcome, TermInfo
-from aioelect._store import Holder
+from aioelect._store import Heir, Holder
 
 __all__ = ["Supervisor", "Term", "check_function", "ended", "loss"]
 
@@ -38,8 +39,8 @@ class Supervisor(Protocol):
     async def release(self) -> ReleaseOutcome:
         """See `Term.release`."""
 
-    def quit(self) -> None:
-        """See `Term.resign`."""
+    def quit(self, heir: Heir | None = None) -> None:
+        """See `Term.resign` and `Term.hand_over`."""
 
     def start_soon(self, function: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         """See `Term.start_soon`."""
@@ -197,8 +198,31 @@ class Term:
         return await self._supervisor.release()
 
     def resign(self) -> None:
-        """Ask for the end of this term: the work is cancelled and awaited, then the claim is released. Never waits."""
+        """Ask for the end of this term: the work is cancelled and awaited, then the claim is released. Never waits.
+
+        An elector stands again after a pause of a renew interval (5 s at most), so that another gets it.
+        """
         self._supervisor.quit()
+
+    def hand_over(self, to: str, *, within: Duration | None = None) -> None:
+        """Resign in favour of a candidate: the next term is reserved for it for a while, anyone may have it after that.
+
+        Never waits: the work is cancelled and awaited first, and the time counts from the release. Versions of this
+        library that know no reservations don't honour them.
+
+        Args:
+            to: the identity of the candidate, as `info()` lists it.
+            within: seconds for which the term is reserved; default: a renew interval, 5 s at most.
+
+        Raises:
+            ConfigurationError: an argument is refused, or the store can't reserve.
+
+        Example:
+            >>> term.hand_over("pod-b")  # doctest: +SKIP
+        """
+        pause = self._supervisor.timing.resign_pause()
+        reserved = pause if within is None else seconds("within", within, least=0.001, most=MAX_TTL)
+        self._supervisor.quit(Heir(check_identity(to), reserved))
 
     def start_soon(self, function: Callable[[*Ts], Awaitable[object]], *args: *Ts) -> None:
         """Run `function(*args)` beside the work, as a child of the term. Never waits.

@@ -72,6 +72,7 @@ class Waiter:
         self._campaign = Campaign(request.timing, self.started, until, request.candidate, request.served)
         self._silent_ends = not store.capabilities.expires  # no notice tells of a crash, and no ttl either: so poll
         self._last: Holder | AioelectError | None = None
+        self._reserved = False  # it is free, and kept for another
         self._failing_since: float | None = None
 
     @staticmethod
@@ -186,7 +187,7 @@ class Waiter:
             case Contended():
                 holder = self._known(answer.holder)
                 self.in_doubt = doubted  # this try left nothing behind; an unanswered one before it may yet
-                self._last = holder
+                self._last, self._reserved = holder, answer.reserved
                 self.line.saw(None if answer.reserved else holder)
                 self._campaign, step = self._campaign.after_contended(
                     _clock.now(),
@@ -224,7 +225,7 @@ class Waiter:
                 return
             if notice.kind is NoticeKind.ACQUIRED and notice.holder is not None and notice.holder.remaining is not None:
                 # Somebody else was faster: its ttl is what we wait for now.
-                self._last = self._known(notice.holder)
+                self._last, self._reserved = self._known(notice.holder), False
                 self.line.saw(self._last)
                 self._campaign, step = self._campaign.after_contended(
                     _clock.now(), notice.holder.remaining, notices=self._hears(watch), chance=random.random()
@@ -272,6 +273,8 @@ class Waiter:
         who = "somebody else" if holder.identity is None else f"{holder.identity} (token {holder.token})"
         still = "" if holder.remaining is None else f", for another {holder.remaining:.3f} s unless renewed"
         facts = f"{name!r} is held by {who}{still}"
+        if self._reserved:
+            facts = f"{name!r} is free, but reserved for {holder.identity or 'a preferred candidate'}"
         if last is None:
             facts = f"{name!r} was won too late to be used, and given back"
         if self._request.wait == 0:
@@ -279,7 +282,7 @@ class Waiter:
         else:
             error = AcquireTimeout(f"{facts}; gave up after {waited:.3f} s: do without it, or allow a longer wait")
         error.name, error.holder, error.token, error.term_id = name, holder.identity, holder.token, holder.id
-        error.reason, error.waited = "held", waited
+        error.reason, error.waited = "reserved" if self._reserved else "held", waited
         return error
 
 
