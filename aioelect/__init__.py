@@ -24,6 +24,7 @@ from aioelect._lock import FencedLock
 from aioelect._observe import Leadership, info, observe, step_down
 from aioelect._postgres.advisory import AdvisoryStore
 from aioelect._postgres.store import PostgresStore
+from aioelect._redis.quorum import QuorumStore
 from aioelect._store import Candidate
 from aioelect._term import Term
 
@@ -48,6 +49,7 @@ __all__ = [
     "NotAcquired",
     "NotHeld",
     "PostgresStore",
+    "QuorumStore",
     "ReleaseOutcome",
     "StaleToken",
     "StoreError",

@@ -27,15 +27,16 @@ class Subscription:
         self._gap = False  # something may have been missed: say so when it is over
         self._closed = False
         self._waiter: asyncio.Future[None] | None = None
+        self.listener: Callable[[], None] | None = None  # called whenever something may have changed
 
     @property
     def live(self) -> bool:
         """True while the subscription is confirmed."""
-        return self._channel.live and not self._detached
+        return self._channel.live and not self.detached
 
     async def ready(self, limit: float) -> bool:
         """Wait for the confirmation."""
-        await self._until(lambda: self.live or self._channel.denied or self._detached, limit)
+        await self._until(lambda: self.settled, limit)
         self._gap = self._gap or not self.live
         return self.live
 
@@ -45,7 +46,11 @@ class Subscription:
         Without a subscription there is nothing to hear, but time to pass: callers sleep in here.
         """
         self._gap = self._gap or not self.live
-        await self._until(lambda: self._news is not None or self._closed or (limit is None and self._detached), limit)
+        await self._until(lambda: self._news is not None or self._closed or (limit is None and self.detached), limit)
+        return self.take()
+
+    def take(self) -> Notice | None:
+        """The newest notice since the last call, if there is one."""
         news, self._news = self._news, None
         return news
 
@@ -56,7 +61,13 @@ class Subscription:
         self.wake()
 
     @property
-    def _detached(self) -> bool:
+    def settled(self) -> bool:
+        """There is nothing to wait for: live, or not to be had."""
+        return self.live or self._channel.denied or self.detached
+
+    @property
+    def detached(self) -> bool:
+        """Nothing will be heard any more."""
         return self not in self._channel.watchers
 
     def tell(self, notice: Notice) -> None:
@@ -79,6 +90,8 @@ class Subscription:
         """Look again."""
         if self._waiter is not None and not self._waiter.done() and not self._loop.is_closed():
             self._waiter.set_result(None)
+        if self.listener is not None:
+            self.listener()
 
     async def _until(self, true: Callable[[], bool], limit: float | None) -> None:
         deadline = None if limit is None else self._loop.time() + limit

@@ -79,6 +79,14 @@ class Session:
                 name=self.name,
                 reason="tokens",
             )
+        longest = self.store.capabilities.longest_ttl
+        if longest is not None and self.timing.ttl > longest:
+            raise ConfigurationError(
+                f"ttl={self.timing.ttl:g} s is above the store's longest_ttl={longest:g} s: shorten it, or raise "
+                "longest_ttl in every process",
+                name=name,
+                reason="ttl",
+            )
         self.observers = Observers(observers)
         self.observers(Declared(self.name))
 

@@ -154,6 +154,7 @@ class Capabilities:
     keeps: bool = True  # `release(keep=...)` can leave a name taken for a while
     mints: bool = True  # it has a source of tokens of its own that rises with every term; without: every token is 0
     describes: bool = True  # it says of a holder who it is, with which token, and for how long
+    longest_ttl: float | None = None  # no claim may ask for more, seconds; None: whatever is allowed at all
     roles: bool = False  # it is a `RoleStore`: it knows candidates, and passes requests on to the leader
 
 

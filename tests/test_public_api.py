@@ -30,6 +30,7 @@ EXPECTED = {
     "NotAcquired",
     "NotHeld",
     "PostgresStore",
+    "QuorumStore",
     "ReleaseOutcome",
     "StaleToken",
     "StoreError",

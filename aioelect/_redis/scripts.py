@@ -21,7 +21,7 @@ from .pipeline import Link
 from .refusals import Fault, trouble_of
 from .wire import Command, Keys, Places
 
-__all__ = ["Route", "acquire", "ask", "describe", "release", "renew"]
+__all__ = ["Route", "acquire", "ask", "describe", "evaluate", "release", "renew"]
 
 # Compare-and-delete commands: Redis from 8.4, Valkey from 9.0.
 _NATIVE: dict[bytes, Callable[[bytes, bytes], Command]] = {
@@ -55,13 +55,13 @@ async def acquire(route: Route, keys: Keys, claim: Claim, floor: int, deadline: 
     """Claim a name, or learn who has it."""
     # Only a candidate names the third key: while a slot moves, a script is refused if one of its keys is not there.
     places = keys.all if claim.stand else keys.record
-    reply = await _evaluate(route, "acquire", places, wire.acquire_args(claim, keys, floor), deadline)
+    reply = await evaluate(route, "acquire", places, wire.acquire_args(claim, keys, floor), deadline)
     return wire.acquire_reply(reply, claim)
 
 
 async def renew(route: Route, keys: Keys, claim: Claim, deadline: float) -> Renewed | Refused:
     """Prolong a claim if it is ours."""
-    return wire.renew_reply(await _evaluate(route, "renew", keys.record, wire.renew_args(claim), deadline), claim)
+    return wire.renew_reply(await evaluate(route, "renew", keys.record, wire.renew_args(claim), deadline), claim)
 
 
 async def release(
@@ -70,7 +70,7 @@ async def release(
     """Give a claim up if it is ours, and tell who waits; `own` of the receivers are ourselves."""
     arguments = wire.release_args(claim, keys, keep, heir)
     if keep > 0 or heir is not None:
-        return wire.release_reply(await _evaluate(route, "release", keys.record, arguments, deadline), claim, own)
+        return wire.release_reply(await evaluate(route, "release", keys.record, arguments, deadline), claim, own)
 
     def commands(link: Link) -> Sequence[Command]:
         if link.native is None:
@@ -86,7 +86,7 @@ async def release(
         if isinstance(deleted, Fault):
             link.native = None  # a proxy has moved us to an older server
         # Not ours, or not known there: only the script can tell what it is.
-        reply = await _evaluate(route, "release", keys.record, arguments, deadline)
+        reply = await evaluate(route, "release", keys.record, arguments, deadline)
     else:
         _learn(link, replies)
         reply = await _settled(replies[0], route, "release", keys.record, arguments, deadline)
@@ -95,15 +95,17 @@ async def release(
 
 async def describe(route: Route, keys: Keys, deadline: float) -> Record:
     """Learn who leads and who stands."""
-    return wire.describe_reply(await _evaluate(route, "describe", keys.all, [], deadline))
+    return wire.describe_reply(await evaluate(route, "describe", keys.all, [], deadline))
 
 
 async def ask(route: Route, keys: Keys, request: StepDown, deadline: float) -> Holder | None:
     """Leave a request for the present holder."""
-    return wire.ask_reply(await _evaluate(route, "ask", keys.record, wire.ask_args(request, keys), deadline))
+    return wire.ask_reply(await evaluate(route, "ask", keys.record, wire.ask_args(request, keys), deadline))
 
 
-async def _evaluate(route: Route, name: str, keys: Places, arguments: list[bytes], deadline: float) -> object:
+async def evaluate(route: Route, name: str, keys: Places, arguments: list[bytes], deadline: float) -> object:
+    """The reply of a script of `lua/`, from the node that serves the first key."""
+
     def commands(link: Link) -> Sequence[Command]:
         return _with_probe(link, keys[0], _evalsha(name, keys, arguments))
 

@@ -14,7 +14,7 @@ import redis as sync_redis
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.client import Pipeline
 
-from aioelect._errors import ConfigurationError, StoreError, StoreRejected
+from aioelect._errors import ConfigurationError, StoreError, StoreRejected, StoreUnavailable
 from aioelect._floors import Floors
 from aioelect._store import (
     Capabilities,
@@ -38,7 +38,7 @@ from .recipe import recipe_of
 from .refusals import timed_out
 from .runtime import Origin, close_runtime, runtime_of
 
-__all__ = ["RedisStore", "open_store"]
+__all__ = ["RedisStore", "deadline_in", "explained", "open_store"]
 
 
 _floors = Floors(65536)
@@ -68,40 +68,47 @@ class RedisStore:
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free."""
         keys = wire.keys_of(self._prefix, claim.name)
-        known = (self._key, claim.name)
-        with _explained(claim.name, keys, claim.owner):
+        with explained(claim.name, keys, claim.owner):
             route = runtime_of(self._origin).route
-            answer = await scripts.acquire(route, keys, claim, _floors.get(known), _deadline(limit))
-        _floors.saw(known, answer.token if isinstance(answer, Granted) else answer.holder.token)
+            answer = await scripts.acquire(route, keys, claim, self.floor(claim.name), deadline_in(limit))
+        self.saw(claim.name, answer.token if isinstance(answer, Granted) else answer.holder.token)
         return answer
 
     async def renew(self, claim: Claim, *, limit: float) -> Renewed | Refused:
         """Prolong the claim if it is ours."""
         keys = wire.keys_of(self._prefix, claim.name)
-        with _explained(claim.name, keys, claim.owner):
-            return await scripts.renew(runtime_of(self._origin).route, keys, claim, _deadline(limit))
+        with explained(claim.name, keys, claim.owner):
+            return await scripts.renew(runtime_of(self._origin).route, keys, claim, deadline_in(limit))
 
     async def release(
         self, claim: Claim, *, keep: float = 0.0, heir: Heir | None = None, limit: float
     ) -> Released | Refused:
         """Give the claim up if it is ours."""
         keys = wire.keys_of(self._prefix, claim.name)
-        with _explained(claim.name, keys, claim.owner):
+        with explained(claim.name, keys, claim.owner):
             runtime = runtime_of(self._origin)
             own = int(runtime.notices.listening(keys.channel))
-            return await scripts.release(runtime.route, keys, claim, keep, _deadline(limit), own, heir)
+            return await scripts.release(runtime.route, keys, claim, keep, deadline_in(limit), own, heir)
 
     async def describe(self, name: str, *, limit: float) -> Record:
         """Who leads and who stands."""
         keys = wire.keys_of(self._prefix, name)
-        with _explained(name, keys):
-            return await scripts.describe(runtime_of(self._origin).route, keys, _deadline(limit))
+        with explained(name, keys):
+            return await scripts.describe(runtime_of(self._origin).route, keys, deadline_in(limit))
 
     async def ask_to_step_down(self, name: str, request: StepDown, *, limit: float) -> Holder | None:
         """Leave a request for the present holder, and tell it at once."""
         keys = wire.keys_of(self._prefix, name)
-        with _explained(name, keys):
-            return await scripts.ask(runtime_of(self._origin).route, keys, request, _deadline(limit))
+        with explained(name, keys):
+            return await scripts.ask(runtime_of(self._origin).route, keys, request, deadline_in(limit))
+
+    def floor(self, name: str) -> int:
+        """The highest token of a name that this process has seen here; 0: none."""
+        return _floors.get((self._key, name))
+
+    def saw(self, name: str, token: int | None) -> None:
+        """Remember a token that was seen here, or elsewhere for the same name."""
+        _floors.saw((self._key, name), token)
 
     def watch(self, name: str) -> Watch:
         """Listen to the notices of a name."""
@@ -136,14 +143,15 @@ def _what(redis: object) -> str:
     return f"{kind} is not a client that is known here"
 
 
-def _deadline(limit: float) -> float:
+def deadline_in(limit: float) -> float:
+    """The instant of the running loop's clock that is `limit` seconds away; no time at all is an error."""
     if limit <= 0:
         raise timed_out(max(0.0, limit)).error()
     return asyncio.get_running_loop().time() + limit
 
 
 @contextlib.contextmanager
-def _explained(name: str, keys: wire.Keys, owner: str | None = None) -> Iterator[None]:
+def explained(name: str, keys: wire.Keys, owner: str | None = None) -> Iterator[None]:
     """Errors leave with the name they are about, and never with the owner value."""
     refusal: StoreError
     try:
@@ -164,6 +172,12 @@ def _explained(name: str, keys: wire.Keys, owner: str | None = None) -> Iterator
             f"the token in {keys.fence.decode()} leaves no room for a higher one, so another program wrote it:"
             " delete it and restart the processes that have seen it",
             reason="tokens exhausted",
+        )
+    except wire.Abstains as abstains:
+        refusal = StoreUnavailable(
+            "it restarted, lost its data or is new, so it may have forgotten claims: it votes in "
+            f"{abstains.seconds:.3f} s",
+            reason="abstains",
         )
     except wire.Malformed:
         refusal = StoreRejected("the server's answer has a shape that is not known here", reason="unknown answer")

@@ -28,6 +28,8 @@ from aioelect._store import (
 )
 
 __all__ = [
+    "VERSION",
+    "Abstains",
     "Command",
     "ForeignKey",
     "Keys",
@@ -39,7 +41,9 @@ __all__ = [
     "ask_args",
     "ask_reply",
     "describe_reply",
+    "holder_of",
     "keys_of",
+    "milliseconds",
     "pack",
     "parse_notice",
     "release_args",
@@ -47,13 +51,15 @@ __all__ = [
     "released_notice",
     "renew_args",
     "renew_reply",
+    "text_of",
+    "token_of",
 ]
 
 Command = Sequence[bytes]
 Places = Sequence[bytes]
 """The keys that a script names; the claim first."""
 
-_VERSION = b"1"
+VERSION = b"1"
 _DIGITS = 19  # of a number of 64 bits
 _RESYNC = Notice(NoticeKind.RESYNC)
 _NO_STAND = Stand()
@@ -69,6 +75,14 @@ class ForeignKey(Exception):
 
 class TokensExhausted(Exception):
     """No higher fencing token fits into 64 bits."""
+
+
+class Abstains(Exception):
+    """A node of a quorum may have forgotten claims, and does not vote for so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +125,10 @@ def acquire_args(claim: Claim, keys: Keys, floor: int) -> list[bytes]:
     stand = claim.stand or _NO_STAND
     return [
         claim.owner.encode(),
-        _milliseconds(claim.ttl),
-        _milliseconds(claim.retention),
+        milliseconds(claim.ttl),
+        milliseconds(claim.retention),
         claim.id.encode(),
-        _text(claim.identity),
+        text_of(claim.identity),
         b"%d" % floor,
         keys.channel,
         stand.info.encode(),
@@ -126,7 +140,7 @@ def acquire_args(claim: Claim, keys: Keys, floor: int) -> list[bytes]:
 
 def renew_args(claim: Claim) -> list[bytes]:
     """ARGV of renew.lua."""
-    return [claim.owner.encode(), _milliseconds(claim.ttl), _milliseconds(claim.retention)]
+    return [claim.owner.encode(), milliseconds(claim.ttl), milliseconds(claim.retention)]
 
 
 def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> list[bytes]:
@@ -136,30 +150,30 @@ def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> li
         _duration(keep),
         keys.channel,
         released_notice(claim),
-        _milliseconds(claim.retention),
+        milliseconds(claim.retention),
         claim.id.encode(),
         _duration(heir.within if heir else 0.0),
-        _text(heir.identity if heir else ""),
+        text_of(heir.identity if heir else ""),
     ]
 
 
 def ask_args(request: StepDown, keys: Keys) -> list[bytes]:
     """ARGV of ask.lua."""
-    return [_text(request.to or ""), keys.channel]
+    return [text_of(request.to or ""), keys.channel]
 
 
 def released_notice(claim: Claim) -> bytes:
     """What a release tells the channel. The token is left out: a release does not read it."""
-    return b" ".join([_VERSION, b"released", b"-", claim.id.encode(), _text(claim.identity)])
+    return b" ".join([VERSION, b"released", b"-", claim.id.encode(), text_of(claim.identity)])
 
 
 def acquire_reply(reply: object, claim: Claim) -> Granted | Contended:
     """What acquire.lua answered."""
     match reply:
         case [1, token, *_]:
-            return Granted(_token(token))
+            return Granted(token_of(token))
         case [0, *described]:
-            return Contended(_holder(described, claim.id))
+            return Contended(holder_of(described, claim.id))
         case [2, int(left), heir, *_]:
             return Contended(Holder(_name(heir) or None, None, None, left / 1000), reserved=True)
         case [-1, *_]:
@@ -191,7 +205,7 @@ def ask_reply(reply: object) -> Holder | None:
     """What ask.lua answered."""
     match reply:
         case [1, *described]:
-            return _holder(described)
+            return holder_of(described)
         case [0, *_]:
             return None
     raise Malformed
@@ -207,7 +221,7 @@ def describe_reply(reply: object) -> Record:
                 return Record(None, reserved_for=_heir(following, term, now), candidates=candidates)
             began, life = _number(since), _number(ttl)
             return Record(
-                _holder([pttl, token, identity, term]),
+                holder_of([pttl, token, identity, term]),
                 since=None if began is None else began / 1e6,
                 ttl=None if life is None else life / 1000,
                 info=_name(info) or "",
@@ -236,7 +250,7 @@ def _refused(reply: object, claim: Claim) -> Refused:
         case [0, *_]:
             return Refused(None)
         case [-1, *described]:
-            return Refused(_holder(described, claim.id))
+            return Refused(holder_of(described, claim.id))
     raise Malformed
 
 
@@ -261,7 +275,8 @@ def _candidate(member: object) -> Candidate | None:
     return None
 
 
-def _holder(described: Sequence[object], ours: str | None = None) -> Holder:
+def holder_of(described: Sequence[object], ours: str | None = None) -> Holder:
+    """Who holds a name, as the scripts describe it; `ours`: the id of the term that the record may still tell of."""
     match described:
         case [int(pttl), token, identity, term, *_]:
             remaining = pttl / 1000 if pttl >= 0 else None
@@ -272,7 +287,8 @@ def _holder(described: Sequence[object], ours: str | None = None) -> Holder:
     raise Malformed
 
 
-def _token(value: object) -> int:
+def token_of(value: object) -> int:
+    """A fencing token."""
     number = _number(value)
     if number is None:
         raise Malformed
@@ -291,14 +307,16 @@ def _name(value: object) -> str | None:
     return value.decode(errors="replace") if isinstance(value, bytes) else None
 
 
-def _text(value: str) -> bytes:
+def text_of(value: str) -> bytes:
+    """A label for people."""
     return value.encode(errors="replace")
 
 
 def _duration(seconds: float) -> bytes:
-    return _milliseconds(seconds) if seconds > 0 else b"0"
+    return milliseconds(seconds) if seconds > 0 else b"0"
 
 
-def _milliseconds(seconds: float) -> bytes:
+def milliseconds(seconds: float) -> bytes:
+    """A duration as the server wants it."""
     # Up, so that the server never expires earlier than asked; rounded first, since 1.1 * 1000 is 1100.0000000000002.
     return b"%d" % max(1, math.ceil(round(seconds * 1000, 6)))

@@ -17,7 +17,9 @@ from redis.asyncio import Redis
 
 import aioelect
 from aioelect._redis import scripts
+from conftest import MakeServer
 from support.proxy import Proxy
+from support.quorums import commissioned
 from support.rules import Command
 from support.servers import Server
 
@@ -66,6 +68,7 @@ class Peer:
 
 
 MakePeer = Callable[..., Awaitable[Peer]]
+MakeQuorum = Callable[..., aioelect.QuorumStore]
 
 
 @pytest.fixture
@@ -79,6 +82,33 @@ async def make_peer(the_server: Server) -> AsyncIterator[MakePeer]:
             stack.push_async_callback(_close, peer)
             await peer.warm_up()
             return peer
+
+        yield make
+
+
+@pytest.fixture
+def nodes(make_server: MakeServer) -> list[Server]:
+    """Three masters that vote."""
+    servers = [make_server() for _ in range(3)]
+    commissioned(servers)
+    return servers
+
+
+@pytest.fixture
+async def make_quorum() -> AsyncIterator[MakeQuorum]:
+    """Make stores of separate processes, so to speak; closed after the test."""
+    async with AsyncExitStack() as stack:
+        count = 0
+
+        def make(*to: Server | Proxy, longest_ttl: float = 60.0, **options: Any) -> aioelect.QuorumStore:
+            nonlocal count
+            count += 1
+            clients = [one.client(client_name=f"process-{count}", **options) for one in to]
+            store = aioelect.QuorumStore(clients, longest_ttl=longest_ttl)
+            for client in clients:
+                stack.push_async_callback(client.aclose)
+            stack.push_async_callback(aioelect.aclose, store)
+            return store
 
         yield make
 

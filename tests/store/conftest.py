@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, TypeVar
 
 import pytest
+from redis.asyncio import Redis
 
+from aioelect import QuorumStore
 from aioelect._floors import Floors
 from aioelect._postgres import store as postgres_module
 from aioelect._postgres.advisory import AdvisoryStore
@@ -22,8 +25,11 @@ from aioelect._redis.store import open_store
 from aioelect._store import Claim, Granted, Holder, Store
 from support import servers
 from support.postgres import execute
+from support.quorums import commissioned
+from support.servers import Server
 from support.wait import until
 
+T = TypeVar("T", bound=Store)
 MakeStore = Callable[[], Store]
 
 PASSWORD = "geheim"
@@ -33,7 +39,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Repeat tests that ask for `make_store` once per kind of store."""
     if "make_store" in metafunc.fixturenames:
         option = metafunc.config.getoption("--servers")
-        wanted = option.split(",") if option else [*servers.found(), "postgres", "advisory", "tokenless", "memory"]
+        others = ["quorum", "postgres", "advisory", "tokenless", "memory"]
+        wanted = option.split(",") if option else [*servers.found(), *others]
         lacking = getattr(metafunc.module, "LACKING", ())  # the kinds of stores that say they can't do what it is about
         metafunc.parametrize("make_store", [kind for kind in wanted if kind not in lacking], indirect=True)
 
@@ -42,6 +49,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 async def make_store(request: pytest.FixtureRequest) -> AsyncIterator[MakeStore]:
     """Make stores that contend with each other and share no connection."""
     made: list[Store] = []
+    ready: list[Store] = []
     if request.param == "memory":
         from support.memory_store import MemoryServer, MemoryStore
 
@@ -68,6 +76,19 @@ async def make_store(request: pytest.FixtureRequest) -> AsyncIterator[MakeStore]
             made.append(store)
             return store
 
+    elif request.param == "quorum":
+        nodes: list[Server] = request.getfixturevalue("shared_quorum")
+        for node in nodes:
+            node.call("FLUSHALL")
+        commissioned(nodes)
+        # A grant is worth something within its ttl only, and some tests' ttls are shorter than a handshake may take.
+        ready += [await warmed_up(QuorumStore(named(nodes, f"store-{n}"), longest_ttl=60)) for n in range(2)]
+
+        def make() -> Store:
+            clients = named(nodes, f"store-{len(made)}")
+            made.append(ready.pop() if ready else QuorumStore(clients, longest_ttl=60))
+            return made[-1]
+
     else:
         binary = servers.found()[request.param]
         server = request.getfixturevalue("shared_servers")(binary)
@@ -80,8 +101,30 @@ async def make_store(request: pytest.FixtureRequest) -> AsyncIterator[MakeStore]
             return made[-1]
 
     yield make
-    for store in made:
+    for store in made + ready:
         await store.aclose()
+
+
+@pytest.fixture(scope="session")
+def shared_quorum() -> Iterator[list[Server]]:
+    """Three servers, of different make where they are at hand."""
+    kinds = list(servers.found().values())
+    with ExitStack() as stack:
+        yield [stack.enter_context(Server(kinds[-n % len(kinds)])) for n in range(3)]
+
+
+def named(nodes: list[Server], name: str) -> list[Redis]:
+    """Make clients whose connections are their own."""
+    return [node.client(client_name=name) for node in nodes]
+
+
+async def warmed_up(store: T) -> T:
+    """Open a store's connections, and let the servers learn the scripts."""
+    claim = a_claim("warm-up")
+    await granted(store, claim)
+    await store.renew(claim, limit=5.0)
+    await store.release(claim, limit=5.0)
+    return store
 
 
 @pytest.fixture(autouse=True)

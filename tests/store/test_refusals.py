@@ -321,7 +321,7 @@ async def test_p12_an_owner_value_never_gets_into_an_error(restricted: Any) -> N
     ):
         with (
             pytest.raises(StoreRejected) as caught,
-            store_module._explained(claim.name, wire.keys_of("p", "name"), claim.owner),
+            store_module.explained(claim.name, wire.keys_of("p", "name"), claim.owner),
         ):
             await scripts.renew(FakeRoute([Fault("ERR", text)]), wire.keys_of("p", "name"), claim, 1e9)  # type: ignore[arg-type]
         error: BaseException | None = caught.value

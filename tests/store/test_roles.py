@@ -24,7 +24,7 @@ from store.conftest import MakeStore, a_claim, again, granted
 from support.wait import until
 
 LIMIT = 5.0
-LACKING = ("postgres", "advisory", "tokenless")
+LACKING = ("quorum", "postgres", "advisory", "tokenless")
 
 
 @pytest.fixture
