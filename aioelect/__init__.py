@@ -17,7 +17,6 @@ from aioelect._errors import (
     StoreRejected,
     StoreUnavailable,
 )
-from aioelect._events import ReleaseOutcome
 from aioelect._follow import Leader, LeaderChanged, LeaderEvent, TermEnded, TermStarted
 from aioelect._lease import Lease, aclose
 from aioelect._lock import FencedLock
@@ -27,6 +26,7 @@ from aioelect._postgres.store import PostgresStore
 from aioelect._redis.quorum import QuorumStore
 from aioelect._store import Candidate
 from aioelect._term import Term
+from aioelect.facts import ReleaseOutcome
 
 __all__ = [
     "AcquireTimeout",

@@ -20,6 +20,7 @@ __all__ = [
     "StoreError",
     "StoreRejected",
     "StoreUnavailable",
+    "reason_of",
 ]
 
 
@@ -107,3 +108,9 @@ class StoreRejected(StoreError):
     """
 
     passing: bool = False
+
+
+def reason_of(error: BaseException | None) -> str:
+    """One short word or phrase for logs and metrics; "other" where nobody gave one."""
+    reason = getattr(error, "reason", None)
+    return reason if isinstance(reason, str) and reason else "other"

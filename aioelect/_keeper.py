@@ -16,22 +16,25 @@ from aioelect._bout import Bout
 from aioelect._core import hold
 from aioelect._core.hold import Action, EndReason
 from aioelect._core.timing import Timing
-from aioelect._errors import ConfigurationError, NotHeld, StoreError
-from aioelect._events import (
+from aioelect._errors import ConfigurationError, NotHeld, StoreError, reason_of
+from aioelect._events import Observers
+from aioelect._parting import as_store_error, give_up
+from aioelect._store import Claim, Heir, Holder, Refused, Renewed, StepDown, Store, Watchful, roles_of
+from aioelect._term import Term, ended, loss
+from aioelect._ticker import ticker
+from aioelect.facts import (
     DrainOverrun,
-    Observers,
+    LoopLag,
     ReleaseOutcome,
+    RenewalConfirmed,
     RenewalFailed,
     RenewalRecovered,
+    StoreFailed,
     TermBegan,
     TermInfo,
     TermOver,
     TermStopped,
 )
-from aioelect._parting import as_store_error, give_up
-from aioelect._store import Claim, Heir, Holder, Refused, Renewed, StepDown, Store, Watchful, roles_of
-from aioelect._term import Term, ended, loss
-from aioelect._ticker import ticker
 
 __all__ = ["Keeper"]
 
@@ -70,7 +73,7 @@ class Keeper:
         self._loop = asyncio.get_running_loop()
         self._when_over: Callable[[Keeper], None] | None = None
 
-    def start(self, sent_at: float, token: int, waited: float) -> bool:
+    def start(self, sent_at: float, token: int, waited: float, failover: float | None = None) -> bool:
         """Take the store's grant; False: it came after its own renew deadline and has to be undone."""
         now = _clock.now()
         self.info = TermInfo(self._claim.name, self._claim.identity, token, self._claim.id, self.timing.ttl)
@@ -80,7 +83,7 @@ class Keeper:
         self._began = now
         self.term = Term(self)
         term = self.term
-        self._observers(TermBegan(self.info, waited, lambda: term.is_leader))
+        self._observers(TermBegan(self.info, waited, failover, lambda: _leads_for(term, self)))
         if isinstance(self._store, Watchful):
             self._store.on_loss(self._claim, lambda: self._feed(hold.Refused(_clock.now())))
         return True
@@ -219,6 +222,10 @@ class Keeper:
         """For the ticker."""
         self._feed(hold.Tick(now))
 
+    def on_late(self, late: float) -> None:
+        """For the ticker."""
+        self._observers(LoopLag(late))
+
     def _feed(self, event: hold.Input) -> None:
         before = self.state
         self.state, actions = hold.step(before, event, self.timing)
@@ -245,9 +252,12 @@ class Keeper:
                 self._observers(TermStopped(self.info, reason, event.now - self._began, why))
             case hold.Doubtful() if isinstance(event, hold.Failed):
                 left = hold.life_left(after, event.now)
-                self._observers(RenewalFailed(self.info, after.failures, left, str(self.cause)))
-            case hold.Held() if isinstance(before, hold.Doubtful):
-                if not isinstance(after, hold.Doubtful):
+                cause = self.cause
+                self._observers(RenewalFailed(self.info, after.failures, left, str(cause), reason_of(cause)))
+            case hold.Held() if isinstance(event, hold.Renewed):
+                life_left = hold.life_left(before, event.now)
+                self._observers(RenewalConfirmed(self.info, event.now - event.sent_at, life_left))
+                if isinstance(before, hold.Doubtful):
                     self._observers(RenewalRecovered(self.info, before.failures, event.now - before.since))
 
     def _start_renewal(self, limit: float) -> asyncio.Task[StoreError | None]:
@@ -268,6 +278,7 @@ class Keeper:
             error = as_store_error(exc)
             error.name = self.info.name
             self.cause = error
+            self._observers(StoreFailed(self.info.name, "renew", reason_of(error)))
             self._feed(hold.Failed(_clock.now(), self.timing.retry_delay(random.random())))
             return error
         match answer:
@@ -310,6 +321,8 @@ class Keeper:
         if isinstance(self.state, hold.Releasing) and self.outcome in (None, ReleaseOutcome.UNKNOWN):
             attempt = give_up(self._store, self._claim, self.release_error, heir=self._heir)
             self.outcome, self.told, self.release_error, self.taken_by = await attempt
+            if self.release_error is not None:
+                self._observers(StoreFailed(self.info.name, "release", reason_of(self.release_error)))
         if self.end_reason is None:
             self.end_reason = self.state.reason if isinstance(self.state, hold.Ended) else EndReason.RELEASED
             cause = None if self.release_error is None else str(self.release_error)
@@ -317,3 +330,7 @@ class Keeper:
             if self._when_over is not None:
                 self._when_over(self)
         return self.outcome or ReleaseOutcome.ALREADY_LOST
+
+
+def _leads_for(term: Term, keeper: Keeper) -> float:
+    return hold.leads_for(keeper.state, _clock.now()) if term.is_leader else 0.0

@@ -17,7 +17,7 @@ from aioelect._background import settled
 from aioelect._core.names import check_identity, check_name, check_prefix
 from aioelect._core.timing import RELEASE_LIMIT, Duration, Timing
 from aioelect._errors import ConfigurationError, NotAcquired, NotHeld
-from aioelect._events import Declared, Observer, Observers
+from aioelect._events import Observers
 from aioelect._guard import Guard, left_elsewhere
 from aioelect._keeper import Keeper
 from aioelect._parting import undo
@@ -26,6 +26,7 @@ from aioelect._store import Holder, Stand, Store
 from aioelect._term import Term, check_function
 from aioelect._tokens import TokenSource
 from aioelect._waiter import LateWin, Request, Waiter, Win
+from aioelect.facts import Declared, Observer
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis, RedisCluster
@@ -88,7 +89,7 @@ class Session:
                 reason="ttl",
             )
         self.observers = Observers(observers)
-        self.observers(Declared(self.name))
+        self.observers(Declared(self.name, self.timing.ttl))
 
     @property
     def identity(self) -> str:
@@ -113,7 +114,7 @@ class Session:
 
         def hold(win: Win) -> bool:
             keeper = Keeper(self.store, waiter.claim, timing, self.observers, kept=kept)
-            if not keeper.start(win.sent_at, win.token, waiter.waited):
+            if not keeper.start(win.sent_at, win.token, waiter.waited, waiter.leaderless):
                 return False
             if kept:
                 line = waiter.line

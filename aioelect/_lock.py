@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from aioelect._core.timing import Duration, optional_seconds
-from aioelect._events import Observer
 from aioelect._lease import Sections, Session, decorate
 from aioelect._term import Term
 from aioelect._tokens import TokenSource
+from aioelect.facts import Observer
 
 if TYPE_CHECKING:
     from aioelect._lease import Client

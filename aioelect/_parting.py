@@ -9,8 +9,8 @@ from typing import NamedTuple
 from aioelect._background import outlast, spawn
 from aioelect._core.timing import RELEASE_LIMIT
 from aioelect._errors import StoreError, StoreUnavailable
-from aioelect._events import ReleaseOutcome
 from aioelect._store import Claim, Heir, Holder, Refused, Released, Store, roles_of
+from aioelect.facts import ReleaseOutcome
 
 __all__ = ["Parting", "as_store_error", "give_up", "undo"]
 

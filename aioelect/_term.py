@@ -15,8 +15,8 @@ from aioelect._core import hold
 from aioelect._core.names import check_identity
 from aioelect._core.timing import MAX_TTL, Duration, Timing, seconds
 from aioelect._errors import ConfigurationError, LeaseExpired, LeaseLost, LeaseTaken, NotHeld, StoreError
-from aioelect._events import ReleaseOutcome, TermInfo
 from aioelect._store import Heir, Holder
+from aioelect.facts import ReleaseOutcome, TermInfo
 
 __all__ = ["Supervisor", "Term", "check_function", "ended", "loss"]
 

@@ -24,6 +24,9 @@ class Due(Protocol):
     def on_tick(self, now: float) -> None:
         """The instant has come (or an earlier wish for one has)."""
 
+    def on_late(self, late: float) -> None:
+        """The loop served the timer so many seconds late; told to whoever is due next, at every tick."""
+
 
 _FOREVER = float("inf")
 
@@ -75,6 +78,8 @@ class Ticker:
 
     def _fire(self) -> None:
         now = _clock.now()
+        if self._timer is not None and self._heap:
+            self._heap[0][2].on_late(max(0.0, self._loop.time() - self._timer.when()))
         self._timer = None
         try:
             while self._heap and self._heap[0][0] <= now:

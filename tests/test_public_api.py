@@ -95,4 +95,4 @@ def test_errors_keep_their_facts_through_pickle() -> None:
 
 
 def test_metrics_exports_its_observer() -> None:
-    assert set(metrics.__all__) == {"Metrics", "default"}
+    assert set(metrics.__all__) == {"Metrics", "MultiProcessCollector", "default"}

@@ -47,6 +47,7 @@ __all__ = [
     "WorkOver",
     "is_leader",
     "is_valid",
+    "leads_for",
     "life_left",
     "remaining",
     "step",
@@ -298,6 +299,11 @@ def _failed(state: Held | Doubtful | Draining, event: Failed) -> State:
 def is_leader(state: State, now: float) -> bool:
     """True while the work may go on: held, not told to stop, and before the renew deadline."""
     return isinstance(state, Held) and not isinstance(state, Draining) and now < state.stop_at
+
+
+def leads_for(state: State, now: float) -> float:
+    """Seconds until the work is stopped unless a renewal is confirmed; 0.0 when it may not go on."""
+    return max(0.0, state.stop_at - now) if isinstance(state, Held) and not isinstance(state, Draining) else 0.0
 
 
 def remaining(state: State, now: float) -> float:

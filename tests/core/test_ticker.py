@@ -40,6 +40,7 @@ class Due:
     def __init__(self, log: list[str] | None = None, name: str = "", again: Iterator[float] | None = None) -> None:
         self.wake_at = FOREVER
         self.calls: list[float] = []
+        self.late: list[float] = []
         self._log = log
         self._name = name
         self._again = again
@@ -48,6 +49,9 @@ class Due:
         """As the keeper does: change the time, then tell the ticker."""
         self.wake_at = at
         ticker().schedule(self, longest)
+
+    def on_late(self, late: float) -> None:
+        self.late.append(late)
 
     def on_tick(self, now: float) -> None:
         self.calls.append(now)
