@@ -17,7 +17,7 @@ FAST := -m "not faults and not slow"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fast faults check format lowest bench bench-quick measure docs redis810 wheel clean
+.PHONY: help demo test fast faults check format lowest bench bench-quick measure docs redis810 prometheus dashboard wheel clean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,12 @@ docs: $(VENV)/installed ## renew the generated parts of docs/architecture.md
 
 redis810: $(BIN)/python ## compile Redis 8.10 for the tests (cached)
 	@scripts/build_redis.sh $(BIN)/python
+
+prometheus: ## fetch Prometheus and promtool for the tests of alerts and dashboard (cached, Debian)
+	@scripts/get_prometheus.sh
+
+dashboard: $(BIN)/python ## renew deploy/grafana/aioelect.json
+	@$(BIN)/python scripts/make_dashboard.py
 
 wheel: $(VENV)/dependencies ## build the wheel into dist/
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist . && ls dist/*.whl
