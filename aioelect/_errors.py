@@ -88,7 +88,16 @@ class NotHeld(AioelectError):
 
 
 class StaleToken(AioelectError):
-    """A write target has seen a newer fencing token than the one offered."""
+    """The place that is written to has seen a newer fencing token than the one offered: stop, write nothing more.
+
+    Attributes:
+        token: the token that was offered.
+        newest: the newer one that has been seen.
+        resource: what was to be written to.
+    """
+
+    newest: int | None = None
+    resource: str | None = None
 
 
 class StoreError(AioelectError):
