@@ -7,6 +7,7 @@ is written to compares it.
 
 from aioelect._tokens import TokenSource
 
+from ._offer import refuse_stale
 from ._protocol import Gate
 from ._sql import fence_table, fence_trigger, token_sequence
 from .postgres import PostgresGuard, PostgresSequence, stale_token
@@ -22,6 +23,7 @@ __all__ = [
     "TokenSource",
     "fence_table",
     "fence_trigger",
+    "refuse_stale",
     "stale_token",
     "token_sequence",
 ]

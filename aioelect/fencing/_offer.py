@@ -19,7 +19,16 @@ def is_stale(token: int, newest: int | None) -> bool:
 
 
 def refuse_stale(resource: str, token: int, newest: int | None) -> None:
-    """Raise StaleToken with both numbers if the rule says so."""
+    """Raise StaleToken with both numbers if `newest` is above `token`; for gates of your own. Never waits.
+
+    Args:
+        resource: what was to be written to.
+        token: what was offered.
+        newest: the newest that has been seen, None if none was.
+
+    Raises:
+        StaleToken: a newer one has been seen.
+    """
     if is_stale(token, newest):
         error = StaleToken(
             f"{resource}: token {token} is older than {newest}, which has been seen there: a newer holder has "

@@ -18,6 +18,7 @@ EXPECTED = {
     "TokenSource",
     "fence_table",
     "fence_trigger",
+    "refuse_stale",
     "stale_token",
     "token_sequence",
 }
