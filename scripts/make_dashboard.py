@@ -32,6 +32,11 @@ def _increase(counter: str, by: str = "name") -> str:
     return f"sum by ({by}) (increase(leader_election_{counter}_total{{{OF}}}[$__rate_interval]))"
 
 
+def _count(counter: str) -> str:
+    # Rare ones: increase() would miss the first, with which a series may begin.
+    return f"sum by (name) (leader_election_{counter}_total{{{OF}}})"
+
+
 def _quantile(share: float, histogram: str, window: str = "$__rate_interval") -> str:
     inside = f"rate(leader_election_{histogram}_bucket{{{OF}}}[{window}])"
     return f"histogram_quantile({share}, sum by (name, le) ({inside}))"
@@ -79,7 +84,7 @@ PANELS = (
     ),
     Panel(
         "Failover time",
-        "From the last sign of life of a holder to the next one's win: about 0 after a hand-over, one ttl after a crash.",
+        "From the last sign of life of a holder to the next one's win: about 0 for a hand-over, one ttl for a crash.",
         {
             "{{name}} median": _quantile(0.5, "failover_seconds", "$__range"),
             "{{name}} p99": _quantile(0.99, "failover_seconds", "$__range"),
@@ -109,14 +114,14 @@ PANELS = (
         custom=_BARS,
     ),
     Panel(
-        "Refused writes, late releases, overruns",
+        "Refused writes, late releases, overruns (so far)",
         "Refused: a fence kept a superseded holder from writing. Late: a release answered 0. Overrun: the drain limit.",
         {
-            "{{name}} refused": _increase("fence_refusal"),
-            "{{name}} released late": _increase("release_already_lost"),
-            "{{name}} overrun": _increase("drain_overrun"),
+            "{{name}} refused": _count("fence_refusal"),
+            "{{name}} released late": _count("release_already_lost"),
+            "{{name}} overrun": _count("drain_overrun"),
         },
-        custom=_BARS,
+        custom=_STEPS,
     ),
     Panel(
         "Store errors, by class",

@@ -69,6 +69,7 @@ BROKEN = {
     "AioelectTwoLeaders": ("leaders:count > 1", "leaders:count > 2"),
     "AioelectTwoLeaders without patience": ("for: 1m", "for: 0s"),
     "AioelectClaimTaken": ('reason="taken"', 'reason="expired"'),
+    "what starts at 1": ("unless", "and"),
     "AioelectFlapping": ("[10m])) > 10", "[10m])) > 100"),
     "AioelectReleaseAlreadyLost": ("release_already_lost_total[15m])) > 0", "release_already_lost_total[15m])) > 9"),
     "AioelectRenewalsFailing": ('le="0.2"', 'le="0.1"'),
