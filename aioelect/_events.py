@@ -47,18 +47,18 @@ class Observers:
             listeners.append(_default_metrics())
         else:
             listeners.extend(_checked(extra))
-        self._listeners = listeners
+        self._listeners = tuple(listeners)
 
     def __call__(self, fact: Fact) -> None:
         """Tell everybody."""
-        for listener in tuple(self._listeners):
+        for listener in self._listeners:
             try:
                 listener(fact)
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException:
                 if listener is not log:
-                    self._listeners = [other for other in self._listeners if other is not listener]
+                    self._listeners = tuple(other for other in self._listeners if other is not listener)
                 with contextlib.suppress(Exception):  # a log handler may be what raises
                     _logger.exception("observer %r raised%s", listener, _REST[listener is log])
 
@@ -162,6 +162,8 @@ def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
 
 
 def _say(level: int, message: str, term: TermInfo, *more: object, reason: str | None = None) -> None:
+    if not _logger.isEnabledFor(level):
+        return
     fields = _fields(term.name, term.identity, term.token, term.id, reason)
     _logger.log(level, message, term.name, term.identity, term.token, term.id, *more, extra=fields)
 

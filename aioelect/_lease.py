@@ -94,7 +94,7 @@ class Session:
     @property
     def identity(self) -> str:
         """Who stands, for people: host name and process id unless given."""
-        return self._identity or f"{socket.gethostname()}:{os.getpid()}"
+        return self._identity or _default_identity(os.getpid())
 
     async def acquire(
         self,
@@ -106,7 +106,7 @@ class Session:
         on_holder: Callable[[Holder | None], None] | None = None,
     ) -> Keeper:
         """Win the name; whatever may be left behind of a failed or cancelled acquisition is undone."""
-        anyio.CancelScope()  # the first one loads anyio's backend, which takes 50 ms: not with the claim in hand
+        _load_anyio()
         timing = self.timing if kept else self.timing.unattended()
         request = Request(self.name, self.identity, timing, wait, stand, served, self._tokens)
         waiter = Waiter(self.store, request, self.observers, on_holder)
@@ -134,6 +134,17 @@ class Session:
                 if waiter.in_doubt:
                     await undo(self.store, waiter.claim, RELEASE_LIMIT if _is_cancellation(exc) else _UNDO_PATIENCE)
                 raise
+
+
+@functools.cache
+def _default_identity(pid: int) -> str:
+    return f"{socket.gethostname()}:{pid}"
+
+
+@functools.cache
+def _load_anyio() -> None:
+    # The first scope loads anyio's backend, which takes 50 ms: not with the claim in hand.
+    anyio.CancelScope()
 
 
 def _is_cancellation(exc: BaseException) -> bool:

@@ -24,13 +24,14 @@ class Parting(NamedTuple):
     taken_by: Holder | None = None
 
 
-async def give_up(store: Store, claim: Claim, error: StoreError | None = None, *, heir: Heir | None = None) -> Parting:
-    """Release by compare-and-delete, tried for 2 s at most; the next term is reserved for `heir`.
+async def give_up(
+    store: Store, claim: Claim, until: float, error: StoreError | None = None, *, heir: Heir | None = None
+) -> Parting:
+    """Release by compare-and-delete, tried until the instant `until` of the loop's clock; `heir` gets the next term.
 
     `error` is what an earlier attempt ended with: its request may have been carried out since.
     """
     loop = asyncio.get_running_loop()
-    until = loop.time() + RELEASE_LIMIT
     while (left := until - loop.time()) > 0:
         try:
             answer = await _release(store, claim, heir, min(left, RELEASE_LIMIT / 3))
@@ -57,7 +58,8 @@ async def _release(store: Store, claim: Claim, heir: Heir | None, limit: float) 
 
 async def undo(store: Store, claim: Claim, patience: float) -> None:
     """Give up a claim that may exist and that nobody will use; goes on detached after `patience` seconds."""
-    await outlast(spawn(give_up(store, claim), f"release of {claim.name}"), patience)
+    until = asyncio.get_running_loop().time() + RELEASE_LIMIT
+    await outlast(spawn(give_up(store, claim, until), f"release of {claim.name}"), patience)
 
 
 def as_store_error(exc: Exception) -> StoreError:

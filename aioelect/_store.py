@@ -62,10 +62,10 @@ class Claim:
     retention: float  # how long the fence record outlives the last renewal, seconds
     stand: Stand | None = None  # of a candidate for a role
 
-    @property
-    def id(self) -> str:
-        """A digest of the owner value that is safe to show."""
-        return hashlib.blake2s(self.owner.encode(), digest_size=8).hexdigest()
+    id: str = field(init=False)  # a digest of the owner value that is safe to show
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", hashlib.blake2s(self.owner.encode(), digest_size=8).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)

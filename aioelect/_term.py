@@ -18,7 +18,7 @@ from aioelect._errors import ConfigurationError, LeaseExpired, LeaseLost, LeaseT
 from aioelect._store import Heir, Holder
 from aioelect.facts import ReleaseOutcome, TermInfo
 
-__all__ = ["Supervisor", "Term", "check_function", "ended", "loss"]
+__all__ = ["Supervisor", "Term", "check_function", "elsewhere", "ended", "loss", "unsupervised"]
 
 Ts = TypeVarTuple("Ts")
 
@@ -81,6 +81,29 @@ def ended(supervisor: Supervisor) -> NotHeld | LeaseLost:
         token=info.token,
         term_id=info.id,
         reason="released",
+    )
+
+
+def unsupervised(supervisor: Supervisor, advice: str) -> NotHeld:
+    """The error of asking for supervision where there is none."""
+    info = supervisor.info
+    return NotHeld(
+        f"the term of {info.name!r} came from try_acquire() and is not supervised: {advice}",
+        name=info.name,
+        token=info.token,
+        term_id=info.id,
+        reason="unsupervised",
+    )
+
+
+def elsewhere(supervisor: Supervisor) -> ConfigurationError:
+    """The error of a call from another thread or event loop."""
+    name = supervisor.info.name
+    return ConfigurationError(
+        f"the term of {name!r} belongs to another event loop; from a thread use "
+        "loop.call_soon_threadsafe(term.resign), or let the work poll term.is_valid",
+        name=name,
+        reason="thread",
     )
 
 

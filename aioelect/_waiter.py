@@ -25,7 +25,7 @@ from aioelect._errors import (
     reason_of,
 )
 from aioelect._events import Observers
-from aioelect._line import Line, line_for
+from aioelect._line import line_for
 from aioelect._parting import undo
 from aioelect._store import Claim, Contended, Granted, Holder, Notice, NoticeKind, Stand, Store, Watch
 from aioelect._tokens import TokenSource, mint
@@ -73,6 +73,7 @@ class Waiter:
         self.started = _clock.now()
         self.in_doubt = False  # a claim of ours may exist, or come to exist, that nobody knows of
         self.claim = self._new_claim(request)
+        self.line = line_for(store.key, request.name)
         self._store = store
         self._request = request
         self._observers = observers
@@ -92,11 +93,6 @@ class Waiter:
         return Claim(request.name, owner, request.identity, timing.ttl, timing.retention, request.stand)
 
     @property
-    def served(self) -> bool:
-        """The store has given a clear answer."""
-        return self._campaign.served
-
-    @property
     def waited(self) -> float:
         """Seconds since the start."""
         return _clock.now() - self.started
@@ -106,11 +102,6 @@ class Waiter:
         """Seconds since the last sign of life of another holder; None: none was seen."""
         return None if self._others_last is None else max(0.0, _clock.now() - self._others_last)
 
-    @property
-    def line(self) -> Line:
-        """The local line for the name."""
-        return line_for(self._store.key, self._request.name)
-
     def renounce(self) -> None:
         """The claim has been undone: its owner value is never used again, since the undoing may arrive late.
 
@@ -119,6 +110,7 @@ class Waiter:
         """
         self.claim = self._new_claim(self._request)
         self.in_doubt = False
+        self._campaign = self._campaign.answered()
         if self._campaign.time_for_try(_clock.now()) <= 0:
             self._last = None
             raise self._failure()
@@ -136,24 +128,27 @@ class Waiter:
                 raise self._failure()
             await self._contend(hold, waits=False)
             return
-        left = None if self._request.wait is None else max(0.0, self._request.wait - self.waited)
-        line = self.line
-        with line.listening(self._on_holder):
-            if self._on_holder is not None and line.holder is not None:
-                self._on_holder(line.holder)
-            behind = line.holder is not None
-            if not await line.turn(left):
-                self._last = line.holder
-                raise self._failure()
-            if behind:
-                self._others_last = _clock.now()
-            try:
-                delay = line.head_start(self._request.timing, random.random())
-                if delay:
-                    await asyncio.sleep(delay)
-                await self._contend(hold, waits=True)
-            finally:
-                line.done()
+        if self._on_holder is None:
+            await self._stand_in_line(hold)
+        else:
+            with self.line.listening(self._on_holder):
+                await self._stand_in_line(hold)
+
+    async def _stand_in_line(self, hold: Callable[[Win], bool]) -> None:
+        line, wait = self.line, self._request.wait
+        behind = line.holder is not None
+        if not await line.turn(None if wait is None else max(0.0, wait - self.waited)):
+            self._last = line.holder
+            raise self._failure()
+        if behind:
+            self._others_last = _clock.now()
+        try:
+            delay = line.head_start(self._request.timing, random.random())
+            if delay:
+                await asyncio.sleep(delay)
+            await self._contend(hold, waits=True)
+        finally:
+            line.done()
 
     async def _contend(self, hold: Callable[[Win], bool], *, waits: bool) -> None:
         watch: Watch | None = None
@@ -200,7 +195,6 @@ class Waiter:
         self._report_recovery()
         match answer:
             case Granted():
-                self._campaign = self._campaign.answered()
                 return answer
             case Contended():
                 holder = self._known(answer.holder)

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, Protocol
 
+import hypothesis
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
@@ -28,6 +29,9 @@ from support.postgres import Postgres
 from support.proxy import Proxy
 from support.servers import Binary, Server
 from support.tls import Certificates, make_certificates
+
+hypothesis.settings.register_profile("aioelect", deadline=None)  # of one example: the machine may be busy
+hypothesis.settings.load_profile("aioelect")
 
 TASK_PATIENCE = 1.0
 """Seconds that detached tasks get to end by themselves after a test."""

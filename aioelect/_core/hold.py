@@ -264,7 +264,7 @@ def _grant(event: Granted, timing: Timing) -> _Step:
     deadline = event.sent_at + timing.validity
     if event.now >= stop_at:
         return Ended(EndReason.LATE, event.token, float("-inf")), (Action.UNDO,)
-    return Held(event.token, event.sent_at, event.sent_at + timing.interval, stop_at, deadline), ()
+    return Held(event.token, event.sent_at, timing.renewal_due(event.sent_at), stop_at, deadline), ()
 
 
 def _time_is_up(state: Held | Doubtful | Draining, now: float) -> _Step | None:
@@ -280,7 +280,7 @@ def _time_is_up(state: Held | Doubtful | Draining, now: float) -> _Step | None:
 
 def _renewed(state: Held | Doubtful | Draining, sent_at: float, timing: Timing) -> State:
     sent_at = max(sent_at, state.sent_at)  # answers may come out of order: never backward
-    renew_at = sent_at + timing.interval
+    renew_at = timing.renewal_due(sent_at)
     stop_at = sent_at + timing.renew_deadline
     deadline = sent_at + timing.validity
     if isinstance(state, Draining):

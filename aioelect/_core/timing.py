@@ -139,6 +139,11 @@ class Timing:
         """The longest time without reading the clock."""
         return min(1.0, self.interval)
 
+    def renewal_due(self, sent_at: float) -> float:
+        """When to renew after a request sent then: up to 1 % of the interval early, so that claims share instants."""
+        grain, due = self.interval / 100, sent_at + self.interval
+        return min(due, due // grain * grain)
+
     def retry_delay(self, chance: float) -> float:
         """After a failed renewal: at most a quarter of a try, jittered by `chance` in [0, 1)."""
         return min(MAX_RESPONSE, self.try_limit * (1 - _RESPONSE_SHARE)) * (0.2 + 0.8 * chance)

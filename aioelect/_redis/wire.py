@@ -1,4 +1,4 @@
-"""The border to Redis: key names, milliseconds, the bytes of a command, the shapes of replies and notices.
+"""The border to Redis: key names, milliseconds, the arguments of a command, the shapes of replies and notices.
 
 Nothing here knows what a reply means for the caller; milliseconds and keys exist on this side only. Fields and reply
 elements that are not known are ignored, so that two versions can run side by side.
@@ -6,6 +6,7 @@ elements that are not known are ignored, so that two versions can run side by si
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +45,6 @@ __all__ = [
     "holder_of",
     "keys_of",
     "milliseconds",
-    "pack",
     "parse_notice",
     "release_args",
     "release_reply",
@@ -55,8 +55,8 @@ __all__ = [
     "token_of",
 ]
 
-Command = Sequence[bytes]
-Places = Sequence[bytes]
+Command = tuple[bytes, ...]
+Places = tuple[bytes, ...]
 """The keys that a script names; the claim first."""
 
 VERSION = b"1"
@@ -93,37 +93,22 @@ class Keys:
     fence: bytes
     channel: bytes
     candidates: bytes
-
-    @property
-    def record(self) -> Places:
-        """What a claim consists of."""
-        return (self.claim, self.fence)
-
-    @property
-    def all(self) -> Places:
-        """And who stands for it."""
-        return (self.claim, self.fence, self.candidates)
+    record: Places  # what a claim consists of
+    all: Places  # and who stands for it
 
 
+@functools.lru_cache(4096)
 def keys_of(prefix: str, name: str) -> Keys:
     """The keys of a name under a prefix."""
     claim = f"{prefix}:{{{name}}}".encode()
-    return Keys(claim, claim + b":fence", claim + b":events", claim + b":candidates")
+    fence, candidates = claim + b":fence", claim + b":candidates"
+    return Keys(claim, fence, claim + b":events", candidates, (claim, fence), (claim, fence, candidates))
 
 
-def pack(commands: Sequence[Command]) -> bytes:
-    """The bytes that ask for the commands, in the protocol's request form."""
-    parts: list[bytes] = []
-    for command in commands:
-        parts.append(b"*%d\r\n" % len(command))
-        parts.extend(b"$%d\r\n%b\r\n" % (len(argument), argument) for argument in command)
-    return b"".join(parts)
-
-
-def acquire_args(claim: Claim, keys: Keys, floor: int) -> list[bytes]:
+def acquire_args(claim: Claim, keys: Keys, floor: int) -> Command:
     """ARGV of acquire.lua."""
     stand = claim.stand or _NO_STAND
-    return [
+    return (
         claim.owner.encode(),
         milliseconds(claim.ttl),
         milliseconds(claim.retention),
@@ -135,17 +120,17 @@ def acquire_args(claim: Claim, keys: Keys, floor: int) -> list[bytes]:
         b"%d" % stand.weight,
         _duration(stand.listed),
         _duration(stand.deference),
-    ]
+    )
 
 
-def renew_args(claim: Claim) -> list[bytes]:
+def renew_args(claim: Claim) -> Command:
     """ARGV of renew.lua."""
-    return [claim.owner.encode(), milliseconds(claim.ttl), milliseconds(claim.retention)]
+    return claim.owner.encode(), milliseconds(claim.ttl), milliseconds(claim.retention)
 
 
-def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> list[bytes]:
+def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> Command:
     """ARGV of release.lua."""
-    return [
+    return (
         claim.owner.encode(),
         _duration(keep),
         keys.channel,
@@ -154,17 +139,17 @@ def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> li
         claim.id.encode(),
         _duration(heir.within if heir else 0.0),
         text_of(heir.identity if heir else ""),
-    ]
+    )
 
 
-def ask_args(request: StepDown, keys: Keys) -> list[bytes]:
+def ask_args(request: StepDown, keys: Keys) -> Command:
     """ARGV of ask.lua."""
-    return [text_of(request.to or ""), keys.channel]
+    return text_of(request.to or ""), keys.channel
 
 
 def released_notice(claim: Claim) -> bytes:
     """What a release tells the channel. The token is left out: a release does not read it."""
-    return b" ".join([VERSION, b"released", b"-", claim.id.encode(), text_of(claim.identity)])
+    return b"%b released - %b %b" % (VERSION, claim.id.encode(), text_of(claim.identity))
 
 
 def acquire_reply(reply: object, claim: Claim) -> Granted | Contended:
@@ -316,6 +301,7 @@ def _duration(seconds: float) -> bytes:
     return milliseconds(seconds) if seconds > 0 else b"0"
 
 
+@functools.lru_cache(256)
 def milliseconds(seconds: float) -> bytes:
     """A duration as the server wants it."""
     # Up, so that the server never expires earlier than asked; rounded first, since 1.1 * 1000 is 1100.0000000000002.
