@@ -20,7 +20,6 @@ __all__ = [
     "StoreError",
     "StoreRejected",
     "StoreUnavailable",
-    "reason_of",
 ]
 
 
@@ -88,16 +87,7 @@ class NotHeld(AioelectError):
 
 
 class StaleToken(AioelectError):
-    """The place that is written to has seen a newer fencing token than the one offered: stop, write nothing more.
-
-    Attributes:
-        token: the token that was offered.
-        newest: the newer one that has been seen.
-        resource: what was to be written to.
-    """
-
-    newest: int | None = None
-    resource: str | None = None
+    """A write target has seen a newer fencing token than the one offered."""
 
 
 class StoreError(AioelectError):
@@ -117,9 +107,3 @@ class StoreRejected(StoreError):
     """
 
     passing: bool = False
-
-
-def reason_of(error: BaseException | None) -> str:
-    """One short word or phrase for logs and metrics; "other" where nobody gave one."""
-    reason = getattr(error, "reason", None)
-    return reason if isinstance(reason, str) and reason else "other"

@@ -16,9 +16,11 @@ EXPECTED = {
     "AioelectError",
     "Candidate",
     "ConfigurationError",
+    "Daily",
     "Elector",
     "EndReason",
     "FencedLock",
+    "Interval",
     "Leader",
     "LeaderChanged",
     "LeaderEvent",
@@ -32,6 +34,7 @@ EXPECTED = {
     "PostgresStore",
     "QuorumStore",
     "ReleaseOutcome",
+    "Schedule",
     "StaleToken",
     "StoreError",
     "StoreRejected",
@@ -95,4 +98,4 @@ def test_errors_keep_their_facts_through_pickle() -> None:
 
 
 def test_metrics_exports_its_observer() -> None:
-    assert set(metrics.__all__) == {"Metrics", "MultiProcessCollector", "default"}
+    assert set(metrics.__all__) == {"Metrics", "default"}

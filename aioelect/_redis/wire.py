@@ -1,4 +1,4 @@
-"""The border to Redis: key names, milliseconds, the arguments of a command, the shapes of replies and notices.
+"""The border to Redis: key names, milliseconds, the bytes of a command, the shapes of replies and notices.
 
 Nothing here knows what a reply means for the caller; milliseconds and keys exist on this side only. Fields and reply
 elements that are not known are ignored, so that two versions can run side by side.
@@ -6,13 +6,11 @@ elements that are not known are ignored, so that two versions can run side by si
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aioelect._store import (
-    Candidate,
     Claim,
     Contended,
     Granted,
@@ -20,7 +18,6 @@ from aioelect._store import (
     Holder,
     Notice,
     NoticeKind,
-    Record,
     Refused,
     Released,
     Renewed,
@@ -39,24 +36,26 @@ __all__ = [
     "TokensExhausted",
     "acquire_args",
     "acquire_reply",
-    "ask_args",
-    "ask_reply",
-    "describe_reply",
     "holder_of",
     "keys_of",
     "milliseconds",
+    "name_of",
+    "number_of",
+    "pack",
     "parse_notice",
+    "refused_of",
     "release_args",
     "release_reply",
     "released_notice",
     "renew_args",
     "renew_reply",
+    "request_of",
     "text_of",
     "token_of",
 ]
 
-Command = tuple[bytes, ...]
-Places = tuple[bytes, ...]
+Command = Sequence[bytes]
+Places = Sequence[bytes]
 """The keys that a script names; the claim first."""
 
 VERSION = b"1"
@@ -93,22 +92,43 @@ class Keys:
     fence: bytes
     channel: bytes
     candidates: bytes
-    record: Places  # what a claim consists of
-    all: Places  # and who stands for it
+    periods: bytes
+
+    @property
+    def record(self) -> Places:
+        """What a claim consists of."""
+        return (self.claim, self.fence)
+
+    @property
+    def all(self) -> Places:
+        """And who stands for it."""
+        return (self.claim, self.fence, self.candidates)
+
+    @property
+    def runs(self) -> Places:
+        """And what is finished in its name."""
+        return (self.claim, self.fence, self.periods)
 
 
-@functools.lru_cache(4096)
 def keys_of(prefix: str, name: str) -> Keys:
     """The keys of a name under a prefix."""
     claim = f"{prefix}:{{{name}}}".encode()
-    fence, candidates = claim + b":fence", claim + b":candidates"
-    return Keys(claim, fence, claim + b":events", candidates, (claim, fence), (claim, fence, candidates))
+    return Keys(claim, claim + b":fence", claim + b":events", claim + b":candidates", claim + b":periods")
 
 
-def acquire_args(claim: Claim, keys: Keys, floor: int) -> Command:
+def pack(commands: Sequence[Command]) -> bytes:
+    """The bytes that ask for the commands, in the protocol's request form."""
+    parts: list[bytes] = []
+    for command in commands:
+        parts.append(b"*%d\r\n" % len(command))
+        parts.extend(b"$%d\r\n%b\r\n" % (len(argument), argument) for argument in command)
+    return b"".join(parts)
+
+
+def acquire_args(claim: Claim, keys: Keys, floor: int) -> list[bytes]:
     """ARGV of acquire.lua."""
     stand = claim.stand or _NO_STAND
-    return (
+    return [
         claim.owner.encode(),
         milliseconds(claim.ttl),
         milliseconds(claim.retention),
@@ -120,17 +140,17 @@ def acquire_args(claim: Claim, keys: Keys, floor: int) -> Command:
         b"%d" % stand.weight,
         _duration(stand.listed),
         _duration(stand.deference),
-    )
+    ]
 
 
-def renew_args(claim: Claim) -> Command:
+def renew_args(claim: Claim) -> list[bytes]:
     """ARGV of renew.lua."""
-    return claim.owner.encode(), milliseconds(claim.ttl), milliseconds(claim.retention)
+    return [claim.owner.encode(), milliseconds(claim.ttl), milliseconds(claim.retention)]
 
 
-def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> Command:
+def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> list[bytes]:
     """ARGV of release.lua."""
-    return (
+    return [
         claim.owner.encode(),
         _duration(keep),
         keys.channel,
@@ -139,17 +159,12 @@ def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> Co
         claim.id.encode(),
         _duration(heir.within if heir else 0.0),
         text_of(heir.identity if heir else ""),
-    )
-
-
-def ask_args(request: StepDown, keys: Keys) -> Command:
-    """ARGV of ask.lua."""
-    return text_of(request.to or ""), keys.channel
+    ]
 
 
 def released_notice(claim: Claim) -> bytes:
     """What a release tells the channel. The token is left out: a release does not read it."""
-    return b"%b released - %b %b" % (VERSION, claim.id.encode(), text_of(claim.identity))
+    return b" ".join([VERSION, b"released", b"-", claim.id.encode(), text_of(claim.identity)])
 
 
 def acquire_reply(reply: object, claim: Claim) -> Granted | Contended:
@@ -160,7 +175,7 @@ def acquire_reply(reply: object, claim: Claim) -> Granted | Contended:
         case [0, *described]:
             return Contended(holder_of(described, claim.id))
         case [2, int(left), heir, *_]:
-            return Contended(Holder(_name(heir) or None, None, None, left / 1000), reserved=True)
+            return Contended(Holder(name_of(heir) or None, None, None, left / 1000), reserved=True)
         case [-1, *_]:
             raise ForeignKey
         case [-2, *_]:
@@ -172,10 +187,10 @@ def renew_reply(reply: object, claim: Claim) -> Renewed | Refused:
     """What renew.lua answered."""
     match reply:
         case [1, asked, *_]:
-            return Renewed(_request(asked, claim.id))
+            return Renewed(request_of(asked, claim.id))
         case [1]:
             return Renewed()
-    return _refused(reply, claim)
+    return refused_of(reply, claim)
 
 
 def release_reply(reply: object, claim: Claim, own: int) -> Released | Refused:
@@ -183,54 +198,24 @@ def release_reply(reply: object, claim: Claim, own: int) -> Released | Refused:
     match reply:
         case [1, int(receivers), *_]:
             return Released(max(0, receivers - own))
-    return _refused(reply, claim)
-
-
-def ask_reply(reply: object) -> Holder | None:
-    """What ask.lua answered."""
-    match reply:
-        case [1, *described]:
-            return holder_of(described)
-        case [0, *_]:
-            return None
-    raise Malformed
-
-
-def describe_reply(reply: object) -> Record:
-    """What describe.lua answered."""
-    match reply:
-        case [int(pttl), int(now), list(fields), list(standing), *_]:
-            token, identity, term, since, ttl, info, following, asked = (*fields, *[None] * 8)[:8]
-            candidates = tuple(c for c in map(_candidate, standing) if c is not None)
-            if pttl < 0:
-                return Record(None, reserved_for=_heir(following, term, now), candidates=candidates)
-            began, life = _number(since), _number(ttl)
-            return Record(
-                holder_of([pttl, token, identity, term]),
-                since=None if began is None else began / 1e6,
-                ttl=None if life is None else life / 1000,
-                info=_name(info) or "",
-                asked_to_step_down=_request(asked, _name(term)) is not None,
-                candidates=candidates,
-            )
-    raise Malformed
+    return refused_of(reply, claim)
 
 
 def parse_notice(payload: object) -> Notice:
     """A message of the events channel; one that is not understood says only that something happened."""
     match payload.split(b" ", 5) if isinstance(payload, bytes) else ():
-        case [b"1", b"acquired", token, term, ttl, identity] if (remaining := _number(ttl)) is not None:
-            holder = Holder(_name(identity), _number(token), _name(term), remaining / 1000)
+        case [b"1", b"acquired", token, term, ttl, identity] if (remaining := number_of(ttl)) is not None:
+            holder = Holder(name_of(identity), number_of(token), name_of(term), remaining / 1000)
             return Notice(NoticeKind.ACQUIRED, holder)
         case [b"1", b"released", token, term, *identity]:
-            holder = Holder(_name(b" ".join(identity)) or None, _number(token), _name(term), None)
+            holder = Holder(name_of(b" ".join(identity)) or None, number_of(token), name_of(term), None)
             return Notice(NoticeKind.RELEASED, holder)
         case [b"1", b"asked", _, term, *_]:
-            return Notice(NoticeKind.STEP_DOWN, Holder(None, None, _name(term), None))
+            return Notice(NoticeKind.STEP_DOWN, Holder(None, None, name_of(term), None))
     return _RESYNC
 
 
-def _refused(reply: object, claim: Claim) -> Refused:
+def refused_of(reply: object, claim: Claim) -> Refused:
     match reply:
         case [0, *_]:
             return Refused(None)
@@ -239,24 +224,10 @@ def _refused(reply: object, claim: Claim) -> Refused:
     raise Malformed
 
 
-def _request(asked: object, term: str | None) -> StepDown | None:
+def request_of(asked: object, term: str | None) -> StepDown | None:
     match asked.split(b" ", 1) if isinstance(asked, bytes) else ():
-        case [meant, heir] if term is not None and _name(meant) == term:
-            return StepDown(_name(heir) or None)
-    return None
-
-
-def _heir(following: object, term: object, now: int) -> str | None:
-    match following.split(b" ", 3) if isinstance(following, bytes) else ():
-        case [before, until, _, heir] if before == term and (_number(until) or 0) > now:
-            return _name(heir)
-    return None
-
-
-def _candidate(member: object) -> Candidate | None:
-    match member.split(b" ", 2) if isinstance(member, bytes) else ():
-        case [term, weight, identity] if (number := _number(weight)) is not None:
-            return Candidate(_name(identity) or "", _name(term) or "", number)
+        case [meant, heir] if term is not None and name_of(meant) == term:
+            return StepDown(name_of(heir) or None)
     return None
 
 
@@ -265,22 +236,22 @@ def holder_of(described: Sequence[object], ours: str | None = None) -> Holder:
     match described:
         case [int(pttl), token, identity, term, *_]:
             remaining = pttl / 1000 if pttl >= 0 else None
-            if ours is not None and _name(term) == ours:
+            if ours is not None and name_of(term) == ours:
                 # The record still describes our own term, so it says nothing of who holds the name now.
                 return Holder(None, None, None, remaining)
-            return Holder(_name(identity), _number(token), _name(term), remaining)
+            return Holder(name_of(identity), number_of(token), name_of(term), remaining)
     raise Malformed
 
 
 def token_of(value: object) -> int:
     """A fencing token."""
-    number = _number(value)
+    number = number_of(value)
     if number is None:
         raise Malformed
     return number
 
 
-def _number(value: object) -> int | None:
+def number_of(value: object) -> int | None:
     # What others wrote may be no number, or one of thousands of digits, which int() refuses.
     if not isinstance(value, bytes) or not value.isdigit() or len(value) > _DIGITS:
         return None
@@ -288,7 +259,7 @@ def _number(value: object) -> int | None:
     return number if number < 2**63 else None
 
 
-def _name(value: object) -> str | None:
+def name_of(value: object) -> str | None:
     return value.decode(errors="replace") if isinstance(value, bytes) else None
 
 
@@ -301,7 +272,6 @@ def _duration(seconds: float) -> bytes:
     return milliseconds(seconds) if seconds > 0 else b"0"
 
 
-@functools.lru_cache(256)
 def milliseconds(seconds: float) -> bytes:
     """A duration as the server wants it."""
     # Up, so that the server never expires earlier than asked; rounded first, since 1.1 * 1000 is 1100.0000000000002.
