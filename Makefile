@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+SOAK ?= 60
 CONSTRAINTS ?=
 GROUP ?= dev
 
@@ -17,7 +18,7 @@ FAST := -m "not faults and not slow"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fast faults check format lowest bench bench-quick measure docs redis810 wheel clean
+.PHONY: help demo test fast faults soak check format lowest bench bench-quick measure docs redis810 prometheus dashboard wheel clean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +34,9 @@ fast: $(VENV)/installed ## run the tests without real faults and without the slo
 
 faults: $(VENV)/installed ## run the tests with real faults on real servers
 	@$(PYTEST) -m faults $(ARGS)
+
+soak: $(VENV)/installed ## run the random faults for a minute, and show their figures (SOAK=60)
+	@AIOELECT_SOAK=$(SOAK) AIOELECT_TEST_WHEEL=1 $(BIN)/pytest -m soak --capture=no $(ARGS)
 
 check: $(VENV)/installed ## run the linters, the type checker and the import contracts
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
@@ -57,6 +61,12 @@ docs: $(VENV)/installed ## renew the generated parts of docs/architecture.md
 
 redis810: $(BIN)/python ## compile Redis 8.10 for the tests (cached)
 	@scripts/build_redis.sh $(BIN)/python
+
+prometheus: ## fetch Prometheus and promtool for the tests of alerts and dashboard (cached, Debian)
+	@scripts/get_prometheus.sh
+
+dashboard: $(BIN)/python ## renew deploy/grafana/aioelect.json
+	@$(BIN)/python scripts/make_dashboard.py
 
 wheel: $(VENV)/dependencies ## build the wheel into dist/
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist . && ls dist/*.whl

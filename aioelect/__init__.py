@@ -2,7 +2,6 @@
 
 from aioelect._advisory import AdvisoryLock
 from aioelect._core.hold import EndReason
-from aioelect._core.schedule import Daily, Interval, Schedule
 from aioelect._elector import Elector
 from aioelect._errors import (
     AcquireTimeout,
@@ -18,7 +17,6 @@ from aioelect._errors import (
     StoreRejected,
     StoreUnavailable,
 )
-from aioelect._events import ReleaseOutcome
 from aioelect._follow import Leader, LeaderChanged, LeaderEvent, TermEnded, TermStarted
 from aioelect._lease import Lease, aclose
 from aioelect._lock import FencedLock
@@ -28,6 +26,7 @@ from aioelect._postgres.store import PostgresStore
 from aioelect._redis.quorum import QuorumStore
 from aioelect._store import Candidate
 from aioelect._term import Term
+from aioelect.facts import ReleaseOutcome
 
 __all__ = [
     "AcquireTimeout",
@@ -36,11 +35,9 @@ __all__ = [
     "AioelectError",
     "Candidate",
     "ConfigurationError",
-    "Daily",
     "Elector",
     "EndReason",
     "FencedLock",
-    "Interval",
     "Leader",
     "LeaderChanged",
     "LeaderEvent",
@@ -54,7 +51,6 @@ __all__ = [
     "PostgresStore",
     "QuorumStore",
     "ReleaseOutcome",
-    "Schedule",
     "StaleToken",
     "StoreError",
     "StoreRejected",

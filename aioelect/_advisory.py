@@ -7,12 +7,12 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from aioelect._core.timing import Duration, optional_seconds
-from aioelect._events import Observer
 from aioelect._lease import Sections, Session, decorate
 from aioelect._postgres.advisory import AdvisoryStore
 from aioelect._postgres.source import Pool
 from aioelect._term import Term
 from aioelect._tokens import TokenSource
+from aioelect.facts import Observer
 
 __all__ = ["AdvisoryLock"]
 

@@ -13,10 +13,11 @@ from aioelect import _clock
 from aioelect._bout import Bout
 from aioelect._core.timing import Timing
 from aioelect._errors import AioelectError
-from aioelect._events import Observers, StepDownAsked, StepDownHookFailed
+from aioelect._events import Observers
 from aioelect._keeper import Keeper
 from aioelect._store import Heir, NoticeKind, StepDown, Store
 from aioelect._term import Term
+from aioelect.facts import StepDownAsked, StepDownHookFailed
 
 __all__ = ["Fitness", "Ready", "StepDownHook", "obey"]
 

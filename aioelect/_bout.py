@@ -51,12 +51,17 @@ class Bout:
         self._inner.shield = False  # anyio delivers at once
         self._timer = asyncio.get_running_loop().call_soon(self._relent)
 
+    def shelter(self) -> None:
+        """The work is over: what its task does from here on is not interrupted, but by a cancellation of the task."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._inner.shield = True
+
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         """True if the exception was our own cancellation and nobody else asked for one."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self.shelter()
         self._inner.__exit__(exc_type, exc, traceback)
         try:
             ours = bool(self._outer.__exit__(exc_type, exc, traceback))

@@ -9,9 +9,9 @@ import anyio
 
 from aioelect._background import outlast, spawn
 from aioelect._errors import AioelectError
-from aioelect._events import CandidacyFailed
 from aioelect._follow import Standing
 from aioelect._lease import Session
+from aioelect.facts import CandidacyFailed
 
 __all__ = ["Candidacy"]
 

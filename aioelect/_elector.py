@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
@@ -17,7 +17,6 @@ from aioelect._candidacy import Candidacy
 from aioelect._core.names import check_weight, pack_info
 from aioelect._core.timing import Duration
 from aioelect._errors import ConfigurationError, LeaseLost, NotHeld
-from aioelect._events import FitnessChanged, Observer
 from aioelect._follow import Following, Leader, LeaderEvent, Standing
 from aioelect._guard import Guard
 from aioelect._keeper import Keeper
@@ -25,6 +24,7 @@ from aioelect._lease import Session
 from aioelect._store import Stand, roles_of
 from aioelect._term import Term, check_function
 from aioelect._tokens import TokenSource
+from aioelect.facts import CandidacyBegan, CandidacyOver, FitnessChanged, Observer
 
 if TYPE_CHECKING:
     from aioelect._lease import Client
@@ -172,8 +172,9 @@ class Elector:
         out as LeaseLost; after `term.resign()` the body is cancelled and nothing comes out.
         """
         self._refuse_if_entered("lead()")
-        async with Guard(await self._stand(Standing(), served=False)) as term:
-            yield term
+        with self._candidate():
+            async with Guard(await self._stand(Standing(), served=False)) as term:
+                yield term
 
     async def __aenter__(self) -> Self:
         """Stand in the background; never waits. Follow it by iterating, or by `wait_elected()`."""
@@ -222,20 +223,30 @@ class Elector:
 
     async def _campaign(self, work: Callable[[Term], Awaitable[R]], standing: Standing) -> R:
         served = False
-        while True:
-            keeper = await self._stand(standing, served=served)
-            served, term = True, keeper.term
-            standing.began(term)
-            try:
-                async with Guard(keeper):
-                    return await work(term)
-            except LeaseLost as exc:
-                if exc.term_id != term.id:
-                    raise
-                continue
-            finally:
-                standing.ended(term)
-            await asyncio.sleep(self._session.timing.resign_pause())
+        with self._candidate():
+            while True:
+                keeper = await self._stand(standing, served=served)
+                served, term = True, keeper.term
+                standing.began(term)
+                try:
+                    async with Guard(keeper):
+                        return await work(term)
+                except LeaseLost as exc:
+                    if exc.term_id != term.id:
+                        raise
+                    continue
+                finally:
+                    standing.ended(term)
+                await asyncio.sleep(self._session.timing.resign_pause())
+
+    @contextmanager
+    def _candidate(self) -> Iterator[None]:
+        session = self._session
+        session.observers(CandidacyBegan(session.name, session.identity))
+        try:
+            yield
+        finally:
+            session.observers(CandidacyOver(session.name, session.identity))
 
     async def _stand(self, standing: Standing, *, served: bool) -> Keeper:
         keeper: Keeper | None = None

@@ -20,6 +20,7 @@ __all__ = [
     "StoreError",
     "StoreRejected",
     "StoreUnavailable",
+    "reason_of",
 ]
 
 
@@ -87,7 +88,16 @@ class NotHeld(AioelectError):
 
 
 class StaleToken(AioelectError):
-    """A write target has seen a newer fencing token than the one offered."""
+    """The place that is written to has seen a newer fencing token than the one offered: stop, write nothing more.
+
+    Attributes:
+        token: the token that was offered.
+        newest: the newer one that has been seen.
+        resource: what was to be written to.
+    """
+
+    newest: int | None = None
+    resource: str | None = None
 
 
 class StoreError(AioelectError):
@@ -107,3 +117,9 @@ class StoreRejected(StoreError):
     """
 
     passing: bool = False
+
+
+def reason_of(error: BaseException | None) -> str:
+    """One short word or phrase for logs and metrics; "other" where nobody gave one."""
+    reason = getattr(error, "reason", None)
+    return reason if isinstance(reason, str) and reason else "other"

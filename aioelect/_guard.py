@@ -34,14 +34,17 @@ class Guard:
         """End: what the body raised, or an outer cancellation, comes out as it is; else a child's error or the loss."""
         keeper = self._keeper
         self._bout.task.remove_done_callback(self._abandoned)
+        elsewhere = asyncio.current_task() is not self._bout.task
         ours = False
+        self._bout.shelter()
+        keeper.leave(self._bout)
         try:
-            if asyncio.current_task() is not self._bout.task:
-                raise left_elsewhere(keeper.info.name)
-            ours = self._bout.__exit__(exc_type, exc, traceback)
-        finally:  # also where anyio refuses, since a scope of the body is still open: the body is over all the same
-            keeper.leave(self._bout)
             await keeper.finish()
+        finally:
+            if not elsewhere:
+                ours = self._bout.__exit__(exc_type, exc, traceback)
+        if elsewhere:
+            raise left_elsewhere(keeper.info.name)
         if exc is not None and not ours:
             self._annotate(exc, keeper.child_errors)
             return False

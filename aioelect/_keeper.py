@@ -15,23 +15,23 @@ from aioelect._background import outlast, running_loop, spawn
 from aioelect._bout import Bout
 from aioelect._core import hold
 from aioelect._core.hold import Action, EndReason
-from aioelect._core.timing import Timing
-from aioelect._errors import ConfigurationError, NotHeld, StoreError
-from aioelect._events import (
+from aioelect._core.timing import RELEASE_LIMIT, Timing
+from aioelect._errors import StoreError, StoreUnavailable, reason_of
+from aioelect._events import Observers
+from aioelect._parting import as_store_error, give_up
+from aioelect._store import Claim, Heir, Holder, Refused, Renewed, StepDown, Store, Watchful, roles_of
+from aioelect._telling import facts_of
+from aioelect._term import Term, elsewhere, ended, unsupervised
+from aioelect._ticker import ticker
+from aioelect.facts import (
     DrainOverrun,
-    Observers,
+    LoopLag,
     ReleaseOutcome,
-    RenewalFailed,
-    RenewalRecovered,
+    StoreFailed,
     TermBegan,
     TermInfo,
     TermOver,
-    TermStopped,
 )
-from aioelect._parting import as_store_error, give_up
-from aioelect._store import Claim, Heir, Holder, Mark, Refused, Renewed, StepDown, Store, Watchful, marks_of, roles_of
-from aioelect._term import Term, ended, loss
-from aioelect._ticker import ticker
 
 __all__ = ["Keeper"]
 
@@ -47,7 +47,6 @@ class Keeper:
         self.state: hold.State = hold.Idle()
         self.cause: StoreError | None = None
         self.taken_by: Holder | None = None
-        self.wake_at = float("inf")
         self.told = 0  # how many others heard of the release
         self.end_reason: EndReason | None = None
         self.outcome: ReleaseOutcome | None = None
@@ -62,15 +61,17 @@ class Keeper:
         self._bouts: set[Bout] = set()
         self._releasing: set[Bout] = set()  # those that wait for the release
         self._children: set[asyncio.Task[None]] = set()
-        self._work_left = asyncio.Event()
+        self._work_left: asyncio.Future[None] | None = None
         self._stopped = False
         self._renewals: set[asyncio.Task[StoreError | None]] = set()
-        self._closing: asyncio.Task[ReleaseOutcome] | None = None
+        self._closing: asyncio.Future[ReleaseOutcome] | None = None  # under way, or done
+        self._give_up_at: float | None = None
         self._overrun_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self._ticker = ticker()
         self._when_over: Callable[[Keeper], None] | None = None
 
-    def start(self, sent_at: float, token: int, waited: float) -> bool:
+    def start(self, sent_at: float, token: int, waited: float, failover: float | None = None) -> bool:
         """Take the store's grant; False: it came after its own renew deadline and has to be undone."""
         now = _clock.now()
         self.info = TermInfo(self._claim.name, self._claim.identity, token, self._claim.id, self.timing.ttl)
@@ -80,7 +81,7 @@ class Keeper:
         self._began = now
         self.term = Term(self)
         term = self.term
-        self._observers(TermBegan(self.info, waited, lambda: term.is_leader))
+        self._observers(TermBegan(self.info, waited, failover, lambda: _leads_for(term, self)))
         if isinstance(self._store, Watchful):
             self._store.on_loss(self._claim, lambda: self._feed(hold.Refused(_clock.now())))
         return True
@@ -105,34 +106,22 @@ class Keeper:
         if error is not None:
             raise error
 
-    def check_marks(self) -> None:
-        """See `Term.once`."""
-        marks_of(self._store, "once()")
-
-    async def mark(self, mark: Mark) -> int | None:
-        """See `Term.once`."""
-        limit = min(self.timing.response_limit, hold.life_left(self.state, _clock.now()))
-        answer = await marks_of(self._store, "once()").mark(self._claim, mark, limit=limit)
-        if isinstance(answer, Refused):
-            self.cause, self.taken_by = None, answer.holder
-            self._feed(hold.Refused(_clock.now()))
-            return None
-        return answer.at
-
     async def release(self) -> ReleaseOutcome:
         """See `Term.release`."""
         self._refuse_elsewhere()
         caller = asyncio.current_task()
         part = {bout for bout in self._bouts if bout.task is caller}
         self._releasing |= part  # it waits for the release, so the release can't wait for it
-        self._work_left.set()
-        if self._closing is None or (self._closing.done() and self.outcome is ReleaseOutcome.UNKNOWN):
-            self._closing = spawn(self._close(), f"release of {self.info.name}")
+        self._look_again()
+        closing = self._closing
+        if closing is None or (closing.done() and self.outcome is ReleaseOutcome.UNKNOWN):
+            closing = self._begin_closing()
+            self._close_detached()
         if part or not self._bouts:
-            await outlast(self._closing)
+            await outlast(closing)
         else:  # the work may be waiting for this task: a cancellation has to come out, and the release goes on
-            await asyncio.wait({self._closing})
-        return self._closing.result()
+            await asyncio.wait({closing})
+        return closing.result()
 
     def quit(self, heir: Heir | None = None) -> None:
         """See `Term.resign` and `Term.hand_over`."""
@@ -140,7 +129,7 @@ class Keeper:
         if heir is not None:
             roles_of(self._store, "hand_over()")
         if not self._kept:
-            raise self._unsupervised("there is no work to stop; release() is yours")
+            raise unsupervised(self, "there is no work to stop; release() is yours")
         self._heir = heir or self._heir
         self._feed(hold.Quit(_clock.now()))
 
@@ -148,31 +137,17 @@ class Keeper:
         """See `Term.start_soon`."""
         self._refuse_elsewhere()
         if not self._kept:
-            raise self._unsupervised("nobody would stop a child of it; hold it by 'async with' instead")
+            raise unsupervised(self, "nobody would stop a child of it; hold it by 'async with' instead")
         if self._stopped or self._closing is not None:
             return
         child = spawn(self._run_child(function, args), f"child of {self.info.name}")
         self._children.add(child)
         child.add_done_callback(self._child_done)
 
-    def _unsupervised(self, advice: str) -> NotHeld:
-        return NotHeld(
-            f"the term of {self.info.name!r} came from try_acquire() and is not supervised: {advice}",
-            name=self.info.name,
-            token=self.info.token,
-            term_id=self.info.id,
-            reason="unsupervised",
-        )
-
     def _refuse_elsewhere(self) -> None:
         # Before anything is changed: what follows would fail half-way.
         if running_loop() is not self._loop:
-            raise ConfigurationError(
-                f"the term of {self.info.name!r} belongs to another event loop; from a thread use "
-                "loop.call_soon_threadsafe(term.resign), or let the work poll term.is_valid",
-                name=self.info.name,
-                reason="thread",
-            )
+            raise elsewhere(self)
 
     # -- the work
 
@@ -186,7 +161,7 @@ class Keeper:
         """A stretch of work has ended."""
         self._bouts.discard(bout)
         self._releasing.discard(bout)
-        self._work_left.set()
+        self._look_again()
 
     @property
     def lost(self) -> bool:
@@ -196,18 +171,46 @@ class Keeper:
         return self.outcome is ReleaseOutcome.ALREADY_LOST
 
     async def finish(self) -> None:
-        """The body has ended: stop and await the children, release. A cancellation is raised when that is over."""
+        """The body has ended: stop and await the children, release. A cancellation is raised when that is over.
+
+        Call it sheltered (`Bout.shelter`).
+        """
         cancelled: asyncio.CancelledError | None = None
-        while self._closing is None or not self._closing.done() or self._children:
-            if self._closing is None or self._closing.done():
+        while (closing := self._closing) is None or not closing.done() or self._children:
+            if closing is None or closing.done():
                 self._releasing.clear()  # who released and went on has to end with the body
-                self._closing = spawn(self._close(), f"release of {self.info.name}")
+                closing = self._begin_closing()
+                if isinstance(self.state, hold.Held) and not self._children and not self._bouts:
+                    cancelled = await self._close_here()
+                    continue
+                self._close_detached()  # after a loss too: an outer request of the same instant gets time to arrive
             try:
-                await outlast(self._closing)
+                await outlast(closing)
             except asyncio.CancelledError as exc:
                 cancelled = exc
         if cancelled is not None:
             raise cancelled
+
+    def _begin_closing(self) -> asyncio.Future[ReleaseOutcome]:
+        self._give_up_at = None
+        self._closing = self._loop.create_future()
+        return self._closing
+
+    def _close_detached(self) -> None:
+        spawn(self._close(), f"release of {self.info.name}")
+
+    async def _close_here(self) -> asyncio.CancelledError | None:
+        """Close in the task that leaves, which saves turns of the loop; once interrupted, it goes on detached."""
+        try:
+            await self._close()
+        except BaseException as exc:
+            if running_loop() is self._loop:
+                self.release_error = StoreUnavailable("its first answer was not waited for: the task was cancelled")
+                self._close_detached()
+            if not isinstance(exc, asyncio.CancelledError):
+                raise
+            return exc
+        return None
 
     async def _run_child(self, function: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         if self._stopped:
@@ -225,13 +228,21 @@ class Keeper:
 
     def _child_done(self, child: asyncio.Task[None]) -> None:
         self._children.discard(child)
-        self._work_left.set()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        if self._work_left is not None and not self._work_left.done():
+            self._work_left.set_result(None)
 
     # -- decisions carried out
 
     def on_tick(self, now: float) -> None:
         """For the ticker."""
         self._feed(hold.Tick(now))
+
+    def on_late(self, late: float) -> None:
+        """For the ticker."""
+        self._observers(LoopLag(late))
 
     def _feed(self, event: hold.Input) -> None:
         before = self.state
@@ -244,25 +255,11 @@ class Keeper:
                     self._stop()
                 case _:
                     pass  # RELEASE and UNDO are done by whoever fed WorkOver or Granted
-        if self._kept and self.wake_at != (wake_at := hold.wake_at(self.state)):
-            self.wake_at = wake_at
-            ticker().schedule(self, self.timing.tick)
-        if isinstance(before, hold.Held) and not isinstance(before, hold.Draining):
-            self._tell(before, event)
-
-    def _tell(self, before: hold.Held, event: hold.Input) -> None:
-        after = self.state
-        match after:
-            case hold.Draining() | hold.Releasing() | hold.Ended():
-                reason = after.reason if isinstance(after, hold.Ended) else EndReason.RELEASED
-                why = str(loss(self)) if isinstance(after, hold.Ended) else None
-                self._observers(TermStopped(self.info, reason, event.now - self._began, why))
-            case hold.Doubtful() if isinstance(event, hold.Failed):
-                left = hold.life_left(after, event.now)
-                self._observers(RenewalFailed(self.info, after.failures, left, str(self.cause)))
-            case hold.Held() if isinstance(before, hold.Doubtful):
-                if not isinstance(after, hold.Doubtful):
-                    self._observers(RenewalRecovered(self.info, before.failures, event.now - before.since))
+        if self._kept and self.state is not before:
+            self._ticker.schedule(self, hold.wake_at(self.state), self.timing.tick)
+        if self.state is not before and isinstance(before, hold.Held) and not isinstance(before, hold.Draining):
+            for fact in facts_of(self, before, event, self._began):
+                self._observers(fact)
 
     def _start_renewal(self, limit: float) -> asyncio.Task[StoreError | None]:
         renewal = spawn(self._renew_once(limit), f"renewal of {self.info.name}")
@@ -282,6 +279,7 @@ class Keeper:
             error = as_store_error(exc)
             error.name = self.info.name
             self.cause = error
+            self._observers(StoreFailed(self.info.name, "renew", reason_of(error)))
             self._feed(hold.Failed(_clock.now(), self.timing.retry_delay(random.random())))
             return error
         match answer:
@@ -306,15 +304,15 @@ class Keeper:
         if self._bouts:
             self._observers(DrainOverrun(self.info, self.timing.drain))
 
-    async def _close(self) -> ReleaseOutcome:
+    async def _close(self) -> None:
         """Stop the work, wait for it, then release. Who has asked for the release is not waited for."""
         if self._bouts or self._children:
             self._feed(hold.Quit(_clock.now()))
             self._stop()
         self._stopped = True
         while self._bouts - self._releasing or self._children - {bout.task for bout in self._releasing}:
-            self._work_left.clear()
-            await self._work_left.wait()
+            self._work_left = self._loop.create_future()
+            await self._work_left
         if isinstance(self.state, hold.Held):
             self._feed(hold.WorkOver(_clock.now()))
         for renewal in tuple(self._renewals):
@@ -322,14 +320,22 @@ class Keeper:
         if self._overrun_timer is not None:
             self._overrun_timer.cancel()
         if isinstance(self.state, hold.Releasing) and self.outcome in (None, ReleaseOutcome.UNKNOWN):
-            attempt = give_up(
-                self._store, self._claim, self.release_error, heir=self._heir, at=self._began + self.timing.min_hold
-            )
+            if self._give_up_at is None:
+                self._give_up_at = self._loop.time() + RELEASE_LIMIT
+            attempt = give_up(self._store, self._claim, self._give_up_at, self.release_error, heir=self._heir)
             self.outcome, self.told, self.release_error, self.taken_by = await attempt
+            if self.release_error is not None:
+                self._observers(StoreFailed(self.info.name, "release", reason_of(self.release_error)))
         if self.end_reason is None:
             self.end_reason = self.state.reason if isinstance(self.state, hold.Ended) else EndReason.RELEASED
             cause = None if self.release_error is None else str(self.release_error)
             self._observers(TermOver(self.info, self.end_reason, self.outcome, cause))
             if self._when_over is not None:
                 self._when_over(self)
-        return self.outcome or ReleaseOutcome.ALREADY_LOST
+            del self.term  # they refer to each other, and should be gone without the garbage collector
+        if self._closing is not None and not self._closing.done():
+            self._closing.set_result(self.outcome or ReleaseOutcome.ALREADY_LOST)
+
+
+def _leads_for(term: Term, keeper: Keeper) -> float:
+    return hold.leads_for(keeper.state, _clock.now()) if term.is_leader else 0.0

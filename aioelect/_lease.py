@@ -17,7 +17,7 @@ from aioelect._background import settled
 from aioelect._core.names import check_identity, check_name, check_prefix
 from aioelect._core.timing import RELEASE_LIMIT, Duration, Timing
 from aioelect._errors import ConfigurationError, NotAcquired, NotHeld
-from aioelect._events import Declared, Observer, Observers
+from aioelect._events import Observers
 from aioelect._guard import Guard, left_elsewhere
 from aioelect._keeper import Keeper
 from aioelect._parting import undo
@@ -26,6 +26,7 @@ from aioelect._store import Holder, Stand, Store
 from aioelect._term import Term, check_function
 from aioelect._tokens import TokenSource
 from aioelect._waiter import LateWin, Request, Waiter, Win
+from aioelect.facts import Declared, Observer
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis, RedisCluster
@@ -58,7 +59,6 @@ class Session:
         observers: Iterable[Observer] | None,
         tokens: TokenSource | None,
         fenced: bool = True,
-        min_hold: Duration = 0.0,
     ) -> None:
         self.name = check_name(name)
         self.timing = Timing.of(
@@ -67,7 +67,6 @@ class Session:
             renew_deadline=renew_deadline,
             drain_limit=drain_limit,
             retention=fence_retention,
-            min_hold=min_hold,
         )
         self._identity = None if identity is None else check_identity(identity)
         if tokens is not None:
@@ -89,19 +88,13 @@ class Session:
                 name=name,
                 reason="ttl",
             )
-        if self.timing.min_hold and not self.store.capabilities.keeps:
-            raise ConfigurationError(
-                f"min_hold: {type(self.store).__name__} can't keep a name after its work has ended",
-                name=self.name,
-                reason="min_hold",
-            )
         self.observers = Observers(observers)
-        self.observers(Declared(self.name))
+        self.observers(Declared(self.name, self.timing.ttl))
 
     @property
     def identity(self) -> str:
         """Who stands, for people: host name and process id unless given."""
-        return self._identity or f"{socket.gethostname()}:{os.getpid()}"
+        return self._identity or _default_identity(os.getpid())
 
     async def acquire(
         self,
@@ -113,7 +106,7 @@ class Session:
         on_holder: Callable[[Holder | None], None] | None = None,
     ) -> Keeper:
         """Win the name; whatever may be left behind of a failed or cancelled acquisition is undone."""
-        anyio.CancelScope()  # the first one loads anyio's backend, which takes 50 ms: not with the claim in hand
+        _load_anyio()
         timing = self.timing if kept else self.timing.unattended()
         request = Request(self.name, self.identity, timing, wait, stand, served, self._tokens)
         waiter = Waiter(self.store, request, self.observers, on_holder)
@@ -121,7 +114,7 @@ class Session:
 
         def hold(win: Win) -> bool:
             keeper = Keeper(self.store, waiter.claim, timing, self.observers, kept=kept)
-            if not keeper.start(win.sent_at, win.token, waiter.waited):
+            if not keeper.start(win.sent_at, win.token, waiter.waited, waiter.leaderless):
                 return False
             if kept:
                 line = waiter.line
@@ -141,6 +134,17 @@ class Session:
                 if waiter.in_doubt:
                     await undo(self.store, waiter.claim, RELEASE_LIMIT if _is_cancellation(exc) else _UNDO_PATIENCE)
                 raise
+
+
+@functools.cache
+def _default_identity(pid: int) -> str:
+    return f"{socket.gethostname()}:{pid}"
+
+
+@functools.cache
+def _load_anyio() -> None:
+    # The first scope loads anyio's backend, which takes 50 ms: not with the claim in hand.
+    anyio.CancelScope()
 
 
 def _is_cancellation(exc: BaseException) -> bool:

@@ -33,11 +33,10 @@ class Line:
         self._listeners: list[Callable[[Holder | None], None]] = []
 
     @contextmanager
-    def listening(self, listener: Callable[[Holder | None], None] | None) -> Iterator[None]:
+    def listening(self, listener: Callable[[Holder | None], None]) -> Iterator[None]:
         """Hear who holds the name while standing here: only the head asks the server, and all want to know."""
-        if listener is None:
-            yield
-            return
+        if self.holder is not None:
+            listener(self.holder)
         self._listeners.append(listener)
         try:
             yield
@@ -129,5 +128,9 @@ _lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lines] = WeakKeyDictionary
 
 def line_for(server: Hashable, name: str) -> Line:
     """The line for a name in the running event loop."""
-    registry = _lines.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
-    return registry.setdefault((server, name), Line())
+    loop = asyncio.get_running_loop()
+    if (registry := _lines.get(loop)) is None:
+        registry = _lines[loop] = WeakValueDictionary()
+    if (line := registry.get((server, name))) is None:
+        line = registry[server, name] = Line()
+    return line

@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from aioelect._core.timing import Duration, optional_seconds
-from aioelect._events import Observer
 from aioelect._lease import Sections, Session, decorate
 from aioelect._term import Term
 from aioelect._tokens import TokenSource
+from aioelect.facts import Observer
 
 if TYPE_CHECKING:
     from aioelect._lease import Client
@@ -35,8 +35,6 @@ class FencedLock:
         wait: how long to wait for it: 0 is one try, None (the default) has no limit.
         renew_interval, renew_deadline, drain_limit, fence_retention, identity, prefix, observers, tokens: as for
             `Lease`.
-        min_hold: nobody else gets the lock sooner than this after it was taken, at most ttl; so that short work that is
-            started everywhere at about the same time, with wait=0, is done once.
 
     All durations are seconds (int or float) or timedelta.
 
@@ -63,7 +61,6 @@ class FencedLock:
         prefix: str = "aioelect",
         observers: Iterable[Observer] | None = None,
         tokens: TokenSource | None = None,
-        min_hold: Duration = 0.0,
     ) -> None:
         self._wait = optional_seconds("wait", wait)
         self._session = Session(
@@ -78,7 +75,6 @@ class FencedLock:
             prefix=prefix,
             observers=observers,
             tokens=tokens,
-            min_hold=min_hold,
         )
         self._sections = Sections(self._session)
 

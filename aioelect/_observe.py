@@ -14,11 +14,12 @@ from aioelect import _clock
 from aioelect._core.campaign import Campaign, GiveUp, Next
 from aioelect._core.names import check_identity, check_name, check_prefix, unpack_info
 from aioelect._core.timing import Timing
-from aioelect._errors import StoreRejected, StoreUnavailable
-from aioelect._events import StoreFailing, StoreRecovered, log
+from aioelect._errors import StoreRejected, StoreUnavailable, reason_of
+from aioelect._events import log
 from aioelect._follow import Leader
 from aioelect._redis.store import open_store
 from aioelect._store import Candidate, Holder, Record, RoleStore, StepDown, Watch, roles_of
+from aioelect.facts import StoreFailing, StoreRecovered
 
 if TYPE_CHECKING:
     from aioelect._lease import Client
@@ -213,7 +214,7 @@ class _Observation(AsyncIterator[Leader | None]):
         if self._failing_since is None:
             self._failing_since = now
         if self._campaign.failures == 2:  # one failure may be a stale connection
-            log(StoreFailing(self._name, "an observer", candidate=False, cause=str(error)))
+            log(StoreFailing(self._name, "an observer", candidate=False, cause=str(error), reason=reason_of(error)))
 
     def _recovered(self) -> None:
         if self._failing_since is not None and self._campaign.failures >= 2:

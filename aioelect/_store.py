@@ -25,9 +25,6 @@ __all__ = [
     "Granted",
     "Heir",
     "Holder",
-    "Mark",
-    "MarkStore",
-    "Marked",
     "Notice",
     "NoticeKind",
     "Record",
@@ -65,10 +62,10 @@ class Claim:
     retention: float  # how long the fence record outlives the last renewal, seconds
     stand: Stand | None = None  # of a candidate for a role
 
-    @property
-    def id(self) -> str:
-        """A digest of the owner value that is safe to show."""
-        return hashlib.blake2s(self.owner.encode(), digest_size=8).hexdigest()
+    id: str = field(init=False)  # a digest of the owner value that is safe to show
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", hashlib.blake2s(self.owner.encode(), digest_size=8).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +156,6 @@ class Capabilities:
     describes: bool = True  # it says of a holder who it is, with which token, and for how long
     longest_ttl: float | None = None  # no claim may ask for more, seconds; None: whatever is allowed at all
     roles: bool = False  # it is a `RoleStore`: it knows candidates, and passes requests on to the leader
-    marks: bool = False  # it is a `MarkStore`: it remembers which runs of a schedule are finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,23 +178,6 @@ class Record:
     reserved_for: str | None = None  # nobody holds it, and the next term is this one's
     asked_to_step_down: bool = False
     candidates: tuple[Candidate, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """The run of a schedule that is finished, and all before it with it."""
-
-    schedule: str
-    at: int  # microseconds since 1970
-    first: bool  # only if nothing is noted of that schedule yet
-    keep: float  # seconds for which it is remembered at least
-
-
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """The claim is ours, and this is what is noted now: the latest run that was finished."""
-
-    at: int
 
 
 class Watch(Protocol):
@@ -286,23 +265,5 @@ def roles_of(store: Store, what: str) -> RoleStore:
         return store
     raise ConfigurationError(
         f"{what}: {type(store).__name__} knows claims, but neither candidates nor requests; use Redis for this name",
-        reason="store",
-    )
-
-
-@runtime_checkable
-class MarkStore(Store, Protocol):
-    """What a store that remembers finished runs can be asked (`Capabilities.marks`)."""
-
-    async def mark(self, claim: Claim, mark: Mark, *, limit: float) -> Marked | Refused:
-        """Note a finished run in the holder's name; a mark never goes back. Only the holder of the claim may."""
-
-
-def marks_of(store: Store, what: str) -> MarkStore:
-    """The store as one of finished runs, or ConfigurationError: `what` asks for more than it can do."""
-    if store.capabilities.marks and isinstance(store, MarkStore):
-        return store
-    raise ConfigurationError(
-        f"{what}: {type(store).__name__} does not remember which runs are finished; use Redis for this name",
         reason="store",
     )

@@ -6,22 +6,19 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Protocol, TypeVarTuple
 
 import anyio
 
 from aioelect import _clock
 from aioelect._core import hold
-from aioelect._core.names import check_identity, check_key
-from aioelect._core.schedule import Beat, Missed, Schedule, as_schedule, check_missed
+from aioelect._core.names import check_identity
 from aioelect._core.timing import MAX_TTL, Duration, Timing, seconds
 from aioelect._errors import ConfigurationError, LeaseExpired, LeaseLost, LeaseTaken, NotHeld, StoreError
-from aioelect._events import ReleaseOutcome, TermInfo
-from aioelect._periodic import Runs, Ticks
-from aioelect._store import Heir, Holder, Mark
+from aioelect._store import Heir, Holder
+from aioelect.facts import ReleaseOutcome, TermInfo
 
-__all__ = ["Supervisor", "Term", "check_function", "ended", "loss"]
+__all__ = ["Supervisor", "Term", "check_function", "elsewhere", "ended", "loss", "unsupervised"]
 
 Ts = TypeVarTuple("Ts")
 
@@ -47,12 +44,6 @@ class Supervisor(Protocol):
 
     def start_soon(self, function: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         """See `Term.start_soon`."""
-
-    def check_marks(self) -> None:
-        """Refuse `Term.once` where the store can't remember runs."""
-
-    async def mark(self, mark: Mark) -> int | None:
-        """Note a finished run; what is noted now, or None: the claim is not ours."""
 
 
 def loss(supervisor: Supervisor) -> LeaseLost:
@@ -90,6 +81,29 @@ def ended(supervisor: Supervisor) -> NotHeld | LeaseLost:
         token=info.token,
         term_id=info.id,
         reason="released",
+    )
+
+
+def unsupervised(supervisor: Supervisor, advice: str) -> NotHeld:
+    """The error of asking for supervision where there is none."""
+    info = supervisor.info
+    return NotHeld(
+        f"the term of {info.name!r} came from try_acquire() and is not supervised: {advice}",
+        name=info.name,
+        token=info.token,
+        term_id=info.id,
+        reason="unsupervised",
+    )
+
+
+def elsewhere(supervisor: Supervisor) -> ConfigurationError:
+    """The error of a call from another thread or event loop."""
+    name = supervisor.info.name
+    return ConfigurationError(
+        f"the term of {name!r} belongs to another event loop; from a thread use "
+        "loop.call_soon_threadsafe(term.resign), or let the work poll term.is_valid",
+        name=name,
+        reason="thread",
     )
 
 
@@ -242,60 +256,12 @@ class Term:
         check_function("function", function)
         self._supervisor.start_soon(function, args)
 
-    def every(
-        self,
-        interval: Duration,
-        *,
-        jitter: Duration = 0.0,
-        immediately: bool = True,
-        missed: Missed = "skip",
-    ) -> AsyncIterator[None]:
-        """Tick every `interval` seconds, only while we lead; ends with the term.
+    def every(self, interval: Duration) -> AsyncIterator[None]:
+        """Tick now and then every `interval` seconds, only while we lead; ends with the term.
 
-        Ticks stay on one grid that begins with the first step: neither late ticks nor jitter move those after them.
-        Each step waits, and may be cancelled at no loss.
-
-        Args:
-            interval: seconds or timedelta, at least 1 ms.
-            jitter: each tick comes up to so much later, by chance; at most `interval`.
-            immediately: tick at once; else after the first interval.
-            missed: what becomes of ticks that fell due while the body ran: "skip" leaves them out, "catch_up" brings
-                them one after the other.
-
-        Raises:
-            ConfigurationError: an argument is refused.
+        A tick that overruns skips the ones it missed. Each step waits, and may be cancelled at no loss.
         """
-        return Ticks(self._supervisor, Beat.of(interval, jitter, missed), immediately=immediately)
-
-    def once(
-        self, schedule: Schedule | Duration, *, key: str | None = None, missed: Missed = "skip"
-    ) -> AsyncIterator[datetime]:
-        """Runs of a schedule, each of them once for the whole cluster: its instant, when it is due and we lead.
-
-        A run is finished when the loop asks for the next one. That is noted in the store, in this term's name: no
-        later leader repeats it, whatever its clock says. A run that was not finished (its leader died, lost its claim,
-        raised, or left the loop) is due again for the next leader. When nothing is noted yet, the schedule begins now.
-
-        Each step waits, and may be cancelled at no loss; the note of a finished run is made all the same.
-
-        Args:
-            schedule: `Daily(...)`, `Interval(...)`, anything with their methods, or the seconds of an interval.
-            key: the name under which finished runs are noted; default: the schedule itself. Two jobs on equal schedules
-                need a key each.
-            missed: "skip": of several runs that fell due, only the latest; "catch_up": each of them, in order.
-
-        Raises:
-            ConfigurationError: an argument is refused, or the store can't remember runs.
-            StoreRejected: the store refuses to (while iterating).
-
-        Example:
-            >>> async for day in term.once(Daily("03:00", ZoneInfo("Europe/Berlin"))):  # doctest: +SKIP
-            ...     await clean_up(day)
-        """
-        found = as_schedule(schedule)
-        name = check_key(str(found) if key is None else key)
-        self._supervisor.check_marks()
-        return Runs(self._supervisor, found, name, check_missed(missed))
+        return _Ticks(self._supervisor, seconds("interval", interval, least=0.001))
 
     @contextmanager
     def cleanup(self) -> Iterator[None]:
@@ -329,3 +295,24 @@ class Term:
             f"<Term {self.name!r} identity={self.identity!r} token={self._supervisor.info.token} id={self.id} "
             f"remaining={self.remaining():.3f}>"
         )
+
+
+class _Ticks(AsyncIterator[None]):
+    def __init__(self, supervisor: Supervisor, interval: float) -> None:
+        self._supervisor = supervisor
+        self._interval = interval
+        self._due: float | None = None
+
+    async def __anext__(self) -> None:
+        now = _clock.now()
+        if self._due is None:
+            self._due = now
+        await asyncio.sleep(0)  # a step always lets a cancellation in
+        while hold.is_leader(self._supervisor.state, now):
+            if now >= self._due:
+                missed = (now - self._due) // self._interval
+                self._due += (missed + 1) * self._interval
+                return
+            await asyncio.sleep(min(self._due - now, hold.life_left(self._supervisor.state, now)))
+            now = _clock.now()
+        raise StopAsyncIteration

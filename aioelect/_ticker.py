@@ -1,14 +1,14 @@
 """One timer per event loop for all claims: it re-reads the clock at least once a second, and wakes whoever is due.
 
 Event-loop timers stand still while the machine is suspended; due times are instants of `_clock`, so the first tick
-after a suspend finds everything that fell due meanwhile.
+after a suspend finds everything that fell due meanwhile. Who is due at one instant is woken in one turn of the loop, so
+that their requests share a write.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-import itertools
 from typing import Protocol
 
 from aioelect import _clock
@@ -19,73 +19,82 @@ __all__ = ["Ticker", "ticker"]
 class Due(Protocol):
     """Something that wants to be called at an instant."""
 
-    wake_at: float  # by _clock; infinite: not at all
-
     def on_tick(self, now: float) -> None:
-        """The instant has come (or an earlier wish for one has)."""
+        """The instant has come."""
+
+    def on_late(self, late: float) -> None:
+        """The loop served the timer so many seconds late; told to whoever is due next, at every tick."""
 
 
 _FOREVER = float("inf")
 
 
 class Ticker:
-    """A heap of due times and one loop timer."""
+    """Who is due when, and one loop timer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._heap: list[tuple[float, int, Due]] = []
-        self._entered: dict[Due, float] = {}  # the earliest entry of each
-        self._order = itertools.count()
+        self._wishes: dict[Due, float] = {}
+        self._crowds: dict[float, dict[Due, None]] = {}  # by instant; emptied ones stay until it has passed
+        self._instants: list[float] = []  # a heap of the keys
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = _FOREVER
         self._longest = 1.0
 
-    def schedule(self, due: Due, longest: float) -> None:
-        """Call `due.on_tick` at `due.wake_at`, and read the clock at least every `longest` seconds until then."""
-        if due.wake_at == _FOREVER:
+    def schedule(self, due: Due, when: float, longest: float) -> None:
+        """Call `due.on_tick` at `when` and not at an earlier wish; read the clock at least every `longest` seconds.
+
+        Infinite: not at all.
+        """
+        before = self._wishes.pop(due, None)
+        if before is not None:
+            del self._crowds[before][due]
+        if when == _FOREVER:
             return
+        self._wishes[due] = when
+        crowd = self._crowds.get(when)
+        if crowd is None:
+            crowd = self._crowds[when] = {}
+            heapq.heappush(self._instants, when)
+            if len(self._instants) > 64 + 2 * len(self._wishes):
+                self._forget_the_empty(when)
+        crowd[due] = None
         self._longest = min(self._longest, longest)
-        self._enter(due)
-        if due.wake_at < self._armed_for:
+        if when < self._armed_for:
             self._arm()
 
-    def _enter(self, due: Due) -> None:
-        if due.wake_at < self._entered.get(due, _FOREVER):  # else an earlier entry leads to it
-            self._entered[due] = due.wake_at
-            heapq.heappush(self._heap, (due.wake_at, next(self._order), due))
+    def _forget_the_empty(self, kept: float) -> None:
+        self._crowds = {instant: crowd for instant, crowd in self._crowds.items() if crowd or instant == kept}
+        self._instants = sorted(self._crowds)  # which is a heap, too
 
-    def _take(self) -> Due:
-        when, _, due = heapq.heappop(self._heap)
-        if self._entered.get(due) == when:
-            del self._entered[due]
-        return due
+    def _next(self) -> float:
+        """The earliest instant at which somebody is due."""
+        while self._instants and not self._crowds[self._instants[0]]:
+            del self._crowds[heapq.heappop(self._instants)]
+        return self._instants[0] if self._instants else _FOREVER
 
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._heap and self._heap[0][0] < self._heap[0][2].wake_at:  # a wish that was put off since
-            self._enter(self._take())
-        if not self._heap:
-            self._armed_for, self._longest = _FOREVER, 1.0
+        self._armed_for = self._next()
+        if self._armed_for == _FOREVER:
+            self._longest = 1.0
             return
-        self._armed_for = self._heap[0][0]
         delay = min(self._longest, max(0.0, self._armed_for - _clock.now()))
         self._timer = self._loop.call_later(delay, self._fire)
 
     def _fire(self) -> None:
         now = _clock.now()
+        if self._timer is not None and (first := self._next()) < _FOREVER:
+            next(iter(self._crowds[first])).on_late(max(0.0, self._loop.time() - self._timer.when()))
         self._timer = None
         try:
-            while self._heap and self._heap[0][0] <= now:
-                due = self._take()
-                if due.wake_at <= now:
-                    due.wake_at = _FOREVER
-                    due.on_tick(now)
-                else:
-                    self._enter(due)
+            while (instant := self._next()) <= now:
+                due = next(iter(self._crowds[instant]))
+                del self._crowds[instant][due], self._wishes[due]
+                due.on_tick(now)
         finally:
-            self._armed_for = _FOREVER
             self._arm()
 
 

@@ -15,12 +15,21 @@ from dataclasses import dataclass, replace
 from aioelect import _clock
 from aioelect._core.campaign import Campaign, GiveUp, Next
 from aioelect._core.timing import RELEASE_LIMIT, Timing
-from aioelect._errors import AcquireTimeout, AioelectError, NotAcquired, StoreError, StoreRejected, StoreUnavailable
-from aioelect._events import Observers, StoreFailing, StoreRecovered
-from aioelect._line import Line, line_for
+from aioelect._errors import (
+    AcquireTimeout,
+    AioelectError,
+    NotAcquired,
+    StoreError,
+    StoreRejected,
+    StoreUnavailable,
+    reason_of,
+)
+from aioelect._events import Observers
+from aioelect._line import line_for
 from aioelect._parting import undo
 from aioelect._store import Claim, Contended, Granted, Holder, Notice, NoticeKind, Stand, Store, Watch
 from aioelect._tokens import TokenSource, mint
+from aioelect.facts import StoreFailed, StoreFailing, StoreRecovered
 
 __all__ = ["Request", "Waiter", "Win"]
 
@@ -64,6 +73,7 @@ class Waiter:
         self.started = _clock.now()
         self.in_doubt = False  # a claim of ours may exist, or come to exist, that nobody knows of
         self.claim = self._new_claim(request)
+        self.line = line_for(store.key, request.name)
         self._store = store
         self._request = request
         self._observers = observers
@@ -74,6 +84,7 @@ class Waiter:
         self._last: Holder | AioelectError | None = None
         self._reserved = False  # it is free, and kept for another
         self._failing_since: float | None = None
+        self._others_last: float | None = None  # the latest instant at which another is known to have held the name
 
     @staticmethod
     def _new_claim(request: Request) -> Claim:
@@ -82,19 +93,14 @@ class Waiter:
         return Claim(request.name, owner, request.identity, timing.ttl, timing.retention, request.stand)
 
     @property
-    def served(self) -> bool:
-        """The store has given a clear answer."""
-        return self._campaign.served
-
-    @property
     def waited(self) -> float:
         """Seconds since the start."""
         return _clock.now() - self.started
 
     @property
-    def line(self) -> Line:
-        """The local line for the name."""
-        return line_for(self._store.key, self._request.name)
+    def leaderless(self) -> float | None:
+        """Seconds since the last sign of life of another holder; None: none was seen."""
+        return None if self._others_last is None else max(0.0, _clock.now() - self._others_last)
 
     def renounce(self) -> None:
         """The claim has been undone: its owner value is never used again, since the undoing may arrive late.
@@ -104,6 +110,7 @@ class Waiter:
         """
         self.claim = self._new_claim(self._request)
         self.in_doubt = False
+        self._campaign = self._campaign.answered()
         if self._campaign.time_for_try(_clock.now()) <= 0:
             self._last = None
             raise self._failure()
@@ -121,21 +128,27 @@ class Waiter:
                 raise self._failure()
             await self._contend(hold, waits=False)
             return
-        left = None if self._request.wait is None else max(0.0, self._request.wait - self.waited)
-        line = self.line
-        with line.listening(self._on_holder):
-            if self._on_holder is not None and line.holder is not None:
-                self._on_holder(line.holder)
-            if not await line.turn(left):
-                self._last = line.holder
-                raise self._failure()
-            try:
-                delay = line.head_start(self._request.timing, random.random())
-                if delay:
-                    await asyncio.sleep(delay)
-                await self._contend(hold, waits=True)
-            finally:
-                line.done()
+        if self._on_holder is None:
+            await self._stand_in_line(hold)
+        else:
+            with self.line.listening(self._on_holder):
+                await self._stand_in_line(hold)
+
+    async def _stand_in_line(self, hold: Callable[[Win], bool]) -> None:
+        line, wait = self.line, self._request.wait
+        behind = line.holder is not None
+        if not await line.turn(None if wait is None else max(0.0, wait - self.waited)):
+            self._last = line.holder
+            raise self._failure()
+        if behind:
+            self._others_last = _clock.now()
+        try:
+            delay = line.head_start(self._request.timing, random.random())
+            if delay:
+                await asyncio.sleep(delay)
+            await self._contend(hold, waits=True)
+        finally:
+            line.done()
 
     async def _contend(self, hold: Callable[[Win], bool], *, waits: bool) -> None:
         watch: Watch | None = None
@@ -182,13 +195,11 @@ class Waiter:
         self._report_recovery()
         match answer:
             case Granted():
-                self._campaign = self._campaign.answered()
                 return answer
             case Contended():
                 holder = self._known(answer.holder)
                 self.in_doubt = doubted  # this try left nothing behind; an unanswered one before it may yet
-                self._last, self._reserved = holder, answer.reserved
-                self.line.saw(None if answer.reserved else holder)
+                self._saw(holder, reserved=answer.reserved)
                 self._campaign, step = self._campaign.after_contended(
                     _clock.now(),
                     holder.remaining,
@@ -225,8 +236,7 @@ class Waiter:
                 return
             if notice.kind is NoticeKind.ACQUIRED and notice.holder is not None and notice.holder.remaining is not None:
                 # Somebody else was faster: its ttl is what we wait for now.
-                self._last, self._reserved = self._known(notice.holder), False
-                self.line.saw(self._last)
+                self._saw(self._known(notice.holder))
                 self._campaign, step = self._campaign.after_contended(
                     _clock.now(), notice.holder.remaining, notices=self._hears(watch), chance=random.random()
                 )
@@ -236,6 +246,7 @@ class Waiter:
                 continue
             if notice.kind is NoticeKind.RELEASED:
                 if self._is_holders(notice):
+                    self._others_last = _clock.now()
                     self.line.saw(None)
                 await asyncio.sleep(self._request.timing.wakeup_delay(random.random()))
             return
@@ -250,12 +261,21 @@ class Waiter:
 
     # -- who is told what
 
+    def _saw(self, holder: Holder, *, reserved: bool = False) -> None:
+        self._last, self._reserved = holder, reserved
+        self.line.saw(None if reserved else holder)
+        if not reserved:
+            now = _clock.now()
+            # What is left of the ttl tells when it was renewed last (the candidates of a name share their ttl).
+            self._others_last = now if holder.remaining is None else min(now, now + holder.remaining - self.claim.ttl)
+
     def _report_outage(self, error: AioelectError) -> None:
+        self._observers(StoreFailed(self._request.name, "acquire", reason_of(error)))
         if self._failing_since is None:
             self._failing_since = _clock.now()
         if self._request.wait != 0 and self._campaign.failures == 2:  # one failure may be a stale connection
             who = self._request
-            self._observers(StoreFailing(who.name, who.identity, who.candidate, str(error)))
+            self._observers(StoreFailing(who.name, who.identity, who.candidate, str(error), reason_of(error)))
 
     def _report_recovery(self) -> None:
         if self._failing_since is not None and self._request.wait != 0 and self._campaign.failures >= 2:

@@ -1,4 +1,7 @@
-"""What observers hear: an observer is a callable that takes one of these facts. It must not block, and can't do harm.
+"""What happened, as frozen facts. The core emits them and goes on; logs, metrics, traces and you may listen.
+
+An observer is a callable that takes one fact. It must not block, and can't do harm: one that raises is reported and
+never asked again.
 
 Example:
     >>> def observer(fact: Fact) -> None:
@@ -7,42 +10,260 @@ Example:
     >>> elector = Elector(redis, "scheduler", observers=[observer])  # doctest: +SKIP
 """
 
-from aioelect._events import (
-    CandidacyFailed,
-    Declared,
-    DrainOverrun,
-    Fact,
-    FitnessChanged,
-    Observer,
-    ReleaseOutcome,
-    RenewalFailed,
-    RenewalRecovered,
-    StepDownAsked,
-    StepDownHookFailed,
-    StoreFailing,
-    StoreRecovered,
-    TermBegan,
-    TermInfo,
-    TermOver,
-    TermStopped,
-)
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from aioelect._core.hold import EndReason
 
 __all__ = [
+    "CandidacyBegan",
     "CandidacyFailed",
+    "CandidacyOver",
     "Declared",
     "DrainOverrun",
     "Fact",
     "FitnessChanged",
+    "LoopLag",
     "Observer",
     "ReleaseOutcome",
+    "RenewalConfirmed",
     "RenewalFailed",
     "RenewalRecovered",
     "StepDownAsked",
     "StepDownHookFailed",
+    "StoreFailed",
     "StoreFailing",
     "StoreRecovered",
     "TermBegan",
     "TermInfo",
     "TermOver",
     "TermStopped",
+    "WriteRefused",
 ]
+
+
+class ReleaseOutcome(enum.Enum):
+    """What became of a claim that was given up."""
+
+    RELEASED = "released"  # the store confirmed it
+    UNCONFIRMED = "unconfirmed"  # answered "gone" after a try without an answer: most likely that try did it
+    ALREADY_LOST = "already lost"  # the claim had run out, or been taken, while its work went on
+    UNKNOWN = "unknown"  # no answer in time: the claim ends with its ttl
+
+
+@dataclass(frozen=True, slots=True)
+class TermInfo:
+    """Which term a fact is about; all of it safe to show."""
+
+    name: str
+    identity: str
+    token: int
+    id: str
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An object for this name was made: it may be contended for from here on."""
+
+    name: str
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class CandidacyBegan:
+    """An elector stands for a role, until `CandidacyOver`: also while it leads."""
+
+    name: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class CandidacyOver:
+    """An elector stands no more, whatever the reason."""
+
+    name: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class TermBegan:
+    """A claim was won and its work may start."""
+
+    term: TermInfo
+    waited: float
+    failover: float | None  # seconds since the last sign of life of another holder; None: none was seen while waiting
+    leads_for: Callable[[], float] = field(repr=False, compare=False)
+    """Seconds until the work is stopped unless a renewal is confirmed, 0.0 from the stop on; any thread may call."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalConfirmed:
+    """A renewal was confirmed."""
+
+    term: TermInfo
+    round_trip: float
+    life_left: float  # seconds until the work would have been stopped without it
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalFailed:
+    """A renewal brought no clear answer; the work goes on."""
+
+    term: TermInfo
+    failures: int  # in a row: 1 is the start of an outage
+    life_left: float  # seconds until the work is stopped
+    cause: str
+    reason: str  # as for `StoreFailed`
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalRecovered:
+    """A renewal was confirmed after failed ones."""
+
+    term: TermInfo
+    failures: int
+    lasted: float
+
+
+@dataclass(frozen=True, slots=True)
+class TermStopped:
+    """The work was told to stop, or ended by itself: `is_leader` is false from here on."""
+
+    term: TermInfo
+    reason: EndReason
+    held: float
+    cause: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DrainOverrun:
+    """Cancelled work takes longer than the drain limit; nothing is released, and this process stands back."""
+
+    term: TermInfo
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class TermOver:
+    """The work has ended, and so has the claim as far as this process is concerned."""
+
+    term: TermInfo
+    reason: EndReason
+    outcome: ReleaseOutcome | None  # None: nothing was released
+    cause: str | None  # what was in the way of the release
+
+
+@dataclass(frozen=True, slots=True)
+class StepDownAsked:
+    """Somebody has asked the leader to step down; it will, after its hook."""
+
+    term: TermInfo
+    to: str | None  # for whom the next term will be reserved
+
+
+@dataclass(frozen=True, slots=True)
+class StepDownHookFailed:
+    """The hook before a step-down raised, or took longer than the drain limit; the leader steps down all the same."""
+
+    term: TermInfo
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class FitnessChanged:
+    """A candidate is not fit to lead, or fit again, as its `ready` says."""
+
+    name: str
+    identity: str
+    fit: bool
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed:
+    """One request brought no usable answer."""
+
+    name: str
+    request: Literal["acquire", "renew", "release"]
+    reason: str  # one short word or phrase out of few: "timeout", "connection", "readonly"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailing:
+    """Somebody who waits gets no usable answer, and goes on trying."""
+
+    name: str
+    identity: str
+    candidate: bool  # stands for a role, and so goes on for ever
+    cause: str
+    reason: str  # as for `StoreFailed`
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRecovered:
+    """Somebody who waits gets answers again."""
+
+    name: str
+    identity: str
+    candidate: bool
+    lasted: float
+
+
+@dataclass(frozen=True, slots=True)
+class CandidacyFailed:
+    """A candidacy in the background has ended for good; the error comes out where it is left or followed."""
+
+    name: str
+    identity: str
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRefused:
+    """A write target has seen a newer token: somebody who was superseded was kept from writing."""
+
+    name: str
+    token: int
+    newest: int | None  # where the target told
+
+
+@dataclass(frozen=True, slots=True)
+class LoopLag:
+    """How late the event loop served a timer; looked at once a second at most, while a term is held."""
+
+    seconds: float
+
+
+Fact = (
+    Declared
+    | CandidacyBegan
+    | CandidacyOver
+    | CandidacyFailed
+    | TermBegan
+    | RenewalConfirmed
+    | RenewalFailed
+    | RenewalRecovered
+    | TermStopped
+    | DrainOverrun
+    | TermOver
+    | StepDownAsked
+    | StepDownHookFailed
+    | FitnessChanged
+    | StoreFailed
+    | StoreFailing
+    | StoreRecovered
+    | WriteRefused
+    | LoopLag
+)
+
+
+class Observer(Protocol):
+    """Whoever wants to hear facts. Called in the event loop, in order; it must not block."""
+
+    def __call__(self, fact: Fact, /) -> None:
+        """Take note of one fact."""

@@ -13,22 +13,13 @@ from contextlib import closing
 from redis.asyncio import Redis
 
 from aioelect import FencedLock, StaleToken, Term, aclose
-
-UPDATE = "UPDATE stock SET qty = :qty, fence_token = :token WHERE sku = :sku AND fence_token <= :token"
-
-
-def write(database: sqlite3.Connection, sku: str, qty: int, token: int) -> None:
-    """Set a stock figure under a fence."""
-    with database:  # one transaction
-        changed = database.execute(UPDATE, {"sku": sku, "qty": qty, "token": token}).rowcount
-    if changed == 0:
-        raise StaleToken(f"{sku}: a newer holder than the one with token {token} has written; stop", token=token)
+from aioelect.fencing import SqliteGuard
 
 
-async def set_stock(redis: Redis, database: sqlite3.Connection, sku: str, qty: int) -> Term:
+async def set_stock(redis: Redis, guard: SqliteGuard, sku: str, qty: int) -> Term:
     """One at a time for each article; returns the term, for the sake of the example."""
     async with FencedLock(redis, f"example-stock:{sku}", ttl=10, wait=5) as term:
-        write(database, sku, qty, term.token)
+        guard.update(term, "stock", {"sku": sku}, {"qty": qty})
     return term
 
 
@@ -40,12 +31,13 @@ async def main(url: str, path: str) -> None:
             database.execute("CREATE TABLE IF NOT EXISTS stock (sku PRIMARY KEY, qty, fence_token INTEGER)")
             database.execute("INSERT OR IGNORE INTO stock VALUES ('SKU-001', 100, 0)")
             database.commit()
-            first = await set_stock(redis, database, "SKU-001", 120)
+            guard = SqliteGuard(database)
+            first = await set_stock(redis, guard, "SKU-001", 120)
             print(f"wrote 120 with token {first.token}")
-            second = await set_stock(redis, database, "SKU-001", 95)
+            second = await set_stock(redis, guard, "SKU-001", 95)
             print(f"wrote 95 with token {second.token}")
             try:
-                write(database, "SKU-001", 120, first.token)
+                guard.update(first, "stock", {"sku": "SKU-001"}, {"qty": 120})
             except StaleToken as error:
                 print(f"refused: {error}")
             print("qty =", database.execute("SELECT qty FROM stock WHERE sku = 'SKU-001'").fetchone()[0])

@@ -37,7 +37,7 @@ def script(name: str) -> str:
 
 def pages() -> dict[Path, dict[str, str]]:
     """What is generated, by page and mark."""
-    scripts = {name: script(name) for name in ("acquire", "renew", "release", "ask", "describe", "mark")}
+    scripts = {name: script(name) for name in ("acquire", "renew", "release", "ask", "describe")}
     acl = f"```\n{(DOCS / 'acl.txt').read_text().strip()}\n```"
     return {DOCS / "architecture.md": {"states": diagram(), **scripts}, DOCS / "operations.md": {"acl": acl}}
 

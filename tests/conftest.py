@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, Protocol
 
+import hypothesis
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
@@ -28,6 +29,9 @@ from support.postgres import Postgres
 from support.proxy import Proxy
 from support.servers import Binary, Server
 from support.tls import Certificates, make_certificates
+
+hypothesis.settings.register_profile("aioelect", deadline=None)  # of one example: the machine may be busy
+hypothesis.settings.load_profile("aioelect")
 
 TASK_PATIENCE = 1.0
 """Seconds that detached tasks get to end by themselves after a test."""
@@ -181,11 +185,18 @@ def shared_postgres() -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture
-def database(shared_postgres: str) -> Iterator[str]:
-    """URL of an empty PostgreSQL database, dropped after the test."""
+@pytest.fixture(scope="session")
+def shared_database(shared_postgres: str) -> Iterator[str]:
+    """URL of the session's PostgreSQL database."""
     with postgres.database(shared_postgres) as url:
         yield url
+
+
+@pytest.fixture
+def database(shared_database: str) -> Iterator[str]:
+    """URL of a PostgreSQL database that is empty, and will be again after the test."""
+    yield shared_database
+    postgres.empty(shared_database)
 
 
 @pytest.fixture
@@ -193,9 +204,9 @@ def make_postgres() -> Iterator[Callable[..., Postgres]]:
     """Start PostgreSQL servers of the test's own; gone after the test."""
     with ExitStack() as stack:
 
-        def make(**settings: object) -> Postgres:
+        def make(release: str = postgres.NEWEST, **settings: object) -> Postgres:
             try:
-                server = Postgres(**settings)
+                server = Postgres(release, **settings)
             except LookupError as error:
                 pytest.skip(str(error))
             return stack.enter_context(server)

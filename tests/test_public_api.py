@@ -16,11 +16,9 @@ EXPECTED = {
     "AioelectError",
     "Candidate",
     "ConfigurationError",
-    "Daily",
     "Elector",
     "EndReason",
     "FencedLock",
-    "Interval",
     "Leader",
     "LeaderChanged",
     "LeaderEvent",
@@ -34,7 +32,6 @@ EXPECTED = {
     "PostgresStore",
     "QuorumStore",
     "ReleaseOutcome",
-    "Schedule",
     "StaleToken",
     "StoreError",
     "StoreRejected",
@@ -98,4 +95,4 @@ def test_errors_keep_their_facts_through_pickle() -> None:
 
 
 def test_metrics_exports_its_observer() -> None:
-    assert set(metrics.__all__) == {"Metrics", "default"}
+    assert set(metrics.__all__) == {"Metrics", "MultiProcessCollector", "default"}

@@ -11,13 +11,28 @@ import asyncpg
 import psycopg
 import pytest
 
-from support.postgres import Postgres, execute
+from support.postgres import Postgres, empty, execute
 from support.postgres import database as make_database
 from support.processes import spawn
 from support.wait import until_sync
 
 
-async def test_each_test_gets_an_empty_database_of_its_own(database: str, shared_postgres: str) -> None:
+def test_a_database_is_as_new_after_each_test(database: str) -> None:
+    execute(database, "CREATE TABLE t (x INTEGER)")
+    execute(
+        database, f"ALTER DATABASE \"{database.rsplit('/', 1)[1]}\" SET default_transaction_isolation = 'serializable'"
+    )
+    left_open = psycopg.connect(database)
+    left_open.execute("SELECT * FROM t")
+    empty(database)
+    assert execute(database, "SELECT count(*) FROM pg_tables WHERE tablename = 't'") == [(0,)]
+    assert execute(database, "SHOW transaction_isolation") == [("read committed",)]
+    with pytest.raises(psycopg.OperationalError):
+        left_open.execute("SELECT 1")
+    left_open.close()
+
+
+async def test_a_database_of_another_name_is_another(database: str, shared_postgres: str) -> None:
     execute(database, "CREATE TABLE t (x INTEGER)")
     connection = await asyncpg.connect(database)
     await connection.execute("INSERT INTO t VALUES (1)")

@@ -47,6 +47,7 @@ __all__ = [
     "WorkOver",
     "is_leader",
     "is_valid",
+    "leads_for",
     "life_left",
     "remaining",
     "step",
@@ -263,7 +264,7 @@ def _grant(event: Granted, timing: Timing) -> _Step:
     deadline = event.sent_at + timing.validity
     if event.now >= stop_at:
         return Ended(EndReason.LATE, event.token, float("-inf")), (Action.UNDO,)
-    return Held(event.token, event.sent_at, event.sent_at + timing.interval, stop_at, deadline), ()
+    return Held(event.token, event.sent_at, timing.renewal_due(event.sent_at), stop_at, deadline), ()
 
 
 def _time_is_up(state: Held | Doubtful | Draining, now: float) -> _Step | None:
@@ -279,7 +280,7 @@ def _time_is_up(state: Held | Doubtful | Draining, now: float) -> _Step | None:
 
 def _renewed(state: Held | Doubtful | Draining, sent_at: float, timing: Timing) -> State:
     sent_at = max(sent_at, state.sent_at)  # answers may come out of order: never backward
-    renew_at = sent_at + timing.interval
+    renew_at = timing.renewal_due(sent_at)
     stop_at = sent_at + timing.renew_deadline
     deadline = sent_at + timing.validity
     if isinstance(state, Draining):
@@ -298,6 +299,11 @@ def _failed(state: Held | Doubtful | Draining, event: Failed) -> State:
 def is_leader(state: State, now: float) -> bool:
     """True while the work may go on: held, not told to stop, and before the renew deadline."""
     return isinstance(state, Held) and not isinstance(state, Draining) and now < state.stop_at
+
+
+def leads_for(state: State, now: float) -> float:
+    """Seconds until the work is stopped unless a renewal is confirmed; 0.0 when it may not go on."""
+    return max(0.0, state.stop_at - now) if isinstance(state, Held) and not isinstance(state, Draining) else 0.0
 
 
 def remaining(state: State, now: float) -> float:

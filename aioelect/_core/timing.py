@@ -72,7 +72,6 @@ class Timing:
     renew_deadline: float  # from the send of a confirmed renewal to the stop of the work
     drain: float  # how long cancelled work may take before it counts as overrun
     retention: float  # how long the fence record outlives the last renewal
-    min_hold: float = 0.0  # from the begin of a term: another gets the name no earlier
 
     @classmethod
     def of(
@@ -83,7 +82,6 @@ class Timing:
         renew_deadline: Duration | None = None,
         drain_limit: Duration | None = None,
         retention: Duration | None = None,
-        min_hold: Duration = 0.0,
     ) -> Timing:
         """Fill in what is unset (it scales with ttl) and refuse what can't work, with the numbers."""
         life = seconds("ttl", ttl, least=MIN_TTL, most=MAX_TTL)
@@ -115,7 +113,6 @@ class Timing:
             retention=max(MIN_RETENTION, 2 * life)
             if retention is None
             else seconds("fence_retention", retention, least=life),
-            min_hold=seconds("min_hold", min_hold, most=life),
         )
 
     def unattended(self) -> Timing:
@@ -141,6 +138,11 @@ class Timing:
     def tick(self) -> float:
         """The longest time without reading the clock."""
         return min(1.0, self.interval)
+
+    def renewal_due(self, sent_at: float) -> float:
+        """When to renew after a request sent then: up to 1 % of the interval early, so that claims share instants."""
+        grain, due = self.interval / 100, sent_at + self.interval
+        return min(due, due // grain * grain)
 
     def retry_delay(self, chance: float) -> float:
         """After a failed renewal: at most a quarter of a try, jittered by `chance` in [0, 1)."""

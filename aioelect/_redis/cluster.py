@@ -173,7 +173,7 @@ class ClusterRoute:
         """Ask one node for the map; empty if it has none to give."""
         deadline = self._loop.time() + _ASK_LIMIT
         try:
-            _, (reply,) = await self._node(address).exchange(b"", lambda _: [[b"CLUSTER", b"SLOTS"]], deadline)
+            _, (reply,) = await self._node(address).exchange(b"", lambda _: [(b"CLUSTER", b"SLOTS")], deadline)
         except StoreError:
             return {}
         owners: dict[int, Address] = {}
@@ -201,4 +201,4 @@ def _slot(key: bytes) -> int:
 
 
 def _asking(commands: Callable[[Link], Sequence[Command]]) -> Callable[[Link], Sequence[Command]]:
-    return lambda link: [[b"ASKING"], *commands(link)]
+    return lambda link: [(b"ASKING",), *commands(link)]

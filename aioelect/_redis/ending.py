@@ -10,16 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
 
-__all__ = ["cut", "sever", "silence"]
+__all__ = ["cut", "sever", "silence", "transport_of"]
+
+
+def transport_of(connection: object) -> asyncio.Transport:
+    """The transport of an open connection of the client library; a connection class without one is of no use here."""
+    writer = getattr(connection, "_writer", None)
+    if not isinstance(writer, asyncio.StreamWriter):
+        raise ConnectionError(f"{type(connection).__name__} is not open, or has no asyncio stream")
+    transport = writer.transport
+    assert isinstance(transport, asyncio.Transport)
+    return transport
 
 
 def cut(connection: object) -> None:
     """Close a connection now, whatever is still to be sent: a flush to a peer that hangs takes minutes."""
-    writer = getattr(connection, "_writer", None)
-    if isinstance(writer, asyncio.StreamWriter):
-        writer.transport.abort()
+    with contextlib.suppress(ConnectionError):
+        transport_of(connection).abort()
 
 
 def silence(task: asyncio.Task[None]) -> None:
@@ -31,10 +39,9 @@ def silence(task: asyncio.Task[None]) -> None:
             coroutine.close()
 
 
-def sever(connection: object, tasks: Iterable[asyncio.Task[None]]) -> None:
-    """End the tasks of a connection and close its socket, without the loop."""
-    for task in tasks:
-        silence(task)
+def sever(connection: object, task: asyncio.Task[None]) -> None:
+    """End the task of a connection and close its socket, without the loop."""
+    silence(task)
     writer = getattr(connection, "_writer", None)
     if not isinstance(writer, asyncio.StreamWriter):
         return

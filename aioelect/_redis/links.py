@@ -39,8 +39,16 @@ class Links:
         self, _key: bytes, commands: Callable[[Link], Sequence[Command]], deadline: float, /
     ) -> tuple[Link, list[object]]:
         """Ask over a connection that works, until `deadline` of the loop's clock."""
-        link = await self.link(deadline)
+        link = self._opened() or await self.link(deadline)
         return link, await link.call(commands(link), deadline - self._loop.time())
+
+    def _opened(self) -> Link | None:
+        for link in self._links:
+            if link.state is State.OPEN:
+                if len(self._links) == 1:
+                    self._keep_spare()
+                return link
+        return None
 
     async def link(self, deadline: float) -> Link:
         """A connection that is open, opening one if need be."""
@@ -48,9 +56,8 @@ class Links:
         while True:
             if self._closed:
                 raise Trouble("closed", "the connections of this store were closed").error()
-            if opened := [link for link in self._links if link.state is State.OPEN]:
-                self._keep_spare()
-                return opened[0]
+            if link := self._opened():
+                return link
             if not any(link.state is State.CONNECTING and not link.slow for link in self._links):
                 self._dial()
             await self._change(deadline, deadline - start)
@@ -94,6 +101,8 @@ class Links:
             self._wake(None)
             if not self._closed:
                 self._keep_spare()
+            for surplus in [link for link in self._links if link.state is State.OPEN][2:]:
+                surplus.retire()
 
     def _on_closed(self, link: Link, trouble: Trouble | None) -> None:
         self._links.remove(link)

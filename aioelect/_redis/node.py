@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import TypeVar
 
 from aioelect._channel import Subscription
@@ -45,7 +45,7 @@ class Node(RedisStore):
         floor = max(floor, self.floor(claim.name))
         with explained(claim.name, keys, claim.owner):
             reply = await self._evaluate(
-                "vote", [*_pair(keys), self._register], voting.vote_args(claim, keys, floor, turn, longest), limit
+                "vote", (*keys.record, self._register), voting.vote_args(claim, keys, floor, turn, longest), limit
             )
             vote, self.run = voting.vote_reply(reply, claim)
         self.saw(claim.name, vote.token)
@@ -56,18 +56,18 @@ class Node(RedisStore):
         keys = wire.keys_of(self._prefix, claim.name)
         with explained(claim.name, keys, claim.owner):
             arguments = voting.record_args(claim, keys, token)
-            return voting.done_reply(await self._evaluate("record", _pair(keys), arguments, limit))
+            return voting.done_reply(await self._evaluate("record", keys.record, arguments, limit))
 
     async def withdraw(self, claim: Claim, turn: int, *, limit: float) -> bool:
         """Take the claim of a round back, if a later one has not renewed it."""
         keys = wire.keys_of(self._prefix, claim.name)
         with explained(claim.name, keys, claim.owner):
             arguments = voting.withdraw_args(claim, keys, turn)
-            return voting.done_reply(await self._evaluate("withdraw", _pair(keys), arguments, limit))
+            return voting.done_reply(await self._evaluate("withdraw", keys.record, arguments, limit))
 
     async def commission(self, longest: float, *, limit: float) -> None:
         """Let the node vote at once; see `lua/commission.lua`."""
-        await self._evaluate("commission", [self._register], [wire.milliseconds(longest)], limit)
+        await self._evaluate("commission", (self._register,), (wire.milliseconds(longest),), limit)
 
     def subscription(self, name: str) -> Subscription:
         """Listen to the notices of a name on this node."""
@@ -113,10 +113,6 @@ class Node(RedisStore):
             _log.warning("a node of the quorum, %s, votes again", self)
         self._abstains = False
 
-    async def _evaluate(self, name: str, keys: Sequence[bytes], arguments: list[bytes], limit: float) -> object:
+    async def _evaluate(self, name: str, keys: wire.Places, arguments: wire.Command, limit: float) -> object:
         route = runtime_of(self._origin).route
         return await scripts.evaluate(route, name, keys, arguments, deadline_in(limit))
-
-
-def _pair(keys: wire.Keys) -> list[bytes]:
-    return [keys.claim, keys.fence]

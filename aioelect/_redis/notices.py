@@ -130,7 +130,7 @@ class Notices:
                 silent_until = now + _PING
                 idle_until = now + _IDLE
             elif now >= silent_until:
-                await link.call([[b"PING"]], _ANSWER)
+                await link.call([(b"PING",)], _ANSWER)
                 silent_until = now + _PING
             elif not self._channels and now >= idle_until:
                 return
@@ -139,7 +139,7 @@ class Notices:
                 await self._pause(min([silent_until, *due, *([] if self._channels else [idle_until])]) - now)
 
     async def _ask(self, link: Link, joining: list[Channel], leaving: list[Channel]) -> None:
-        commands = [[b"SUBSCRIBE", c.name] for c in joining] + [[b"UNSUBSCRIBE", c.name] for c in leaving]
+        commands = [(b"SUBSCRIBE", c.name) for c in joining] + [(b"UNSUBSCRIBE", c.name) for c in leaving]
         for channel in joining:
             channel.asked = True
         for channel in leaving:

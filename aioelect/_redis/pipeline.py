@@ -1,8 +1,9 @@
-"""One connection that many calls share: what is asked in one turn of the event loop goes out in one write.
+"""One connection that many calls share: what is asked in one turn of the event loop goes out in few writes.
 
-A reader of its own takes the replies in order, whoever still waits for them: a call that was cancelled or ran into its
-limit leaves the connection in step, since its replies are read all the same and dropped. A limit is a timer of the
-loop and a future, never `asyncio.wait_for`, which loses cancellations on Python 3.11.
+Replies are taken in order as they arrive, whoever still waits for them: a call that was cancelled or ran into its limit
+leaves the connection in step, since its replies are read all the same and dropped. The client library opens the
+connection and shakes hands; from then on its transport is ours, so that a reply reaches its caller in one turn of the
+loop. A limit is a timer of the loop and a future, never `asyncio.wait_for`, which loses cancellations on Python 3.11.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from redis import exceptions as redis_errors
+import hiredis
 
-from .ending import cut, sever
-from .refusals import Fault, Trouble, fault_of, is_reply, timed_out, trouble_of
-from .wire import Command, pack
+from .ending import cut, sever, transport_of
+from .refusals import LOST, Fault, Trouble, fault_of_reply, hung_up, timed_out, trouble_of
+from .wire import Command
 
 __all__ = ["Link", "RawConnection", "State"]
 
@@ -28,7 +30,7 @@ _HANDSHAKE = 5.0
 # How long a polite goodbye may take.
 _GOODBYE = 0.5
 
-# Bounds of one write, so that a crowd of calls neither builds one huge buffer nor starves the loop.
+# Bounds of one write, so that a crowd of calls does not build one huge buffer.
 _BATCH_CALLS = 256
 _BATCH_BYTES = 64 * 1024
 
@@ -38,42 +40,49 @@ _LATE = 0.01
 # A call that had less time than this says nothing about the connection.
 _PATIENCE = 0.01
 
+# Limits that pass within so short a time are looked at together.
+_GRAIN = 0.001
+
+# A connection that missed a call's limit is given up when it stays silent for this long.
+_SILENCE = 1.0
+
 _CLOSED = Trouble("closed", "the connection was closed")
+
+_MORE = object()  # what the parser returns when a reply is not complete yet
 
 
 class RawConnection(Protocol):
     """What is used of the client library's connection."""
 
-    @property
-    def is_connected(self) -> bool: ...
-
     async def connect(self) -> None: ...
-
-    async def send_packed_command(self, command: Iterable[bytes], check_health: bool = True) -> None: ...
-
-    async def read_response(self, disable_decoding: bool = False, *, disconnect_on_error: bool = True) -> object: ...
 
     async def disconnect(self, nowait: bool = False) -> None: ...
 
 
 class State(enum.Enum):
-    """A link's life, in this order; SUSPECT may be left out."""
+    """A link's life, in this order, but that SUSPECT may become OPEN again."""
 
     CONNECTING = "connecting"
     OPEN = "open"
-    SUSPECT = "suspect"  # a call ran into its limit: no new calls, closed once nobody waits
+    SUSPECT = "suspect"  # silent for longer than a call's limit: no new calls unless it speaks again
+    LEAVING = "leaving"  # no new calls, closed once nobody waits
     CLOSED = "closed"
 
 
 class _Call:
     """Commands that wait for their replies, and the one who waits for all of them."""
 
-    __slots__ = ("answer", "left", "payload", "replies")
+    __slots__ = ("answer", "asked_at", "left", "limit", "payload", "replies", "until")
 
-    def __init__(self, payload: bytes, commands: int, answer: asyncio.Future[list[object]]) -> None:
+    def __init__(
+        self, payload: bytes, commands: int, answer: asyncio.Future[list[object]], asked_at: float, limit: float
+    ) -> None:
         self.payload = payload
         self.left = commands
         self.answer = answer
+        self.asked_at = asked_at
+        self.limit = limit
+        self.until = asked_at + limit
         self.replies: list[object] = []
 
     def take(self, reply: object) -> bool:
@@ -85,8 +94,8 @@ class _Call:
         return self.left == 0
 
 
-class Link:
-    """A connection, the task that runs it, and the calls that wait in it. Belongs to the running event loop."""
+class Link(asyncio.Protocol):
+    """A connection, and the calls that wait in it. Belongs to the running event loop."""
 
     def __init__(
         self,
@@ -105,35 +114,49 @@ class Link:
         self._message = message  # told of what arrives on channels, which is nobody's reply
         self._loop = asyncio.get_running_loop()
         self.born = self._loop.time()
-        self._queue: deque[_Call] = deque()  # not sent yet
+        self._heard = self.born  # when something arrived last
+        self._replies = hiredis.Reader(notEnoughData=_MORE, replyError=fault_of_reply)  # type: ignore[arg-type]
+        self._transport: asyncio.Transport | None = None
+        self._predecessor: asyncio.BaseProtocol | None = None
+        self._queue: deque[_Call] = deque()  # not written yet
         self._sent: deque[_Call] = deque()  # in the order of the replies to come
         self._waiting = 0
-        self._wake = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None  # one for all calls
+        self._alarm_at = math.inf
+        self._full = False  # the transport takes no more for now
+        self._flush_due = False
         self._polite = False
         self._gone = False
-        self._writer: asyncio.Task[None] | None = None
         self._runner = self._loop.create_task(self._run(), name="aioelect-link")
 
     async def call(self, commands: Sequence[Command], limit: float) -> list[object]:
         """Send the commands, wait up to `limit` seconds for all replies; an error reply is a `Fault`."""
         if self.state is State.CLOSED:
             raise (self.trouble or _CLOSED).error()
-        answer: asyncio.Future[list[object]] = self._loop.create_future()
-        self._queue.append(_Call(pack(commands), len(commands), answer))
-        self._wake.set()
-        timer = self._loop.call_later(limit, self._expire, answer, limit, self._loop.time() + limit)
+        loop = self._loop
+        answer: asyncio.Future[list[object]] = loop.create_future()
+        payload = b"".join([hiredis.pack_command(command) for command in commands])  # type: ignore[arg-type]
+        call = _Call(payload, len(commands), answer, loop.time(), limit)
+        self._queue.append(call)
+        if call.until < self._alarm_at:
+            self._set_alarm(call.until)
+        if not self._sent:
+            self._flush()
+        elif not self._flush_due:  # who else asks in this turn of the loop shares the write
+            self._flush_due = True
+            loop.call_soon(self._flush)
         self._waiting += 1
         try:
             return await answer
         finally:
-            timer.cancel()
             self._waiting -= 1
-            self._settle()
+            if self.state is State.LEAVING:
+                self._settle()
 
     def retire(self) -> None:
         """No new calls; close once nobody waits."""
         if self.state is not State.CLOSED:
-            self.state = State.SUSPECT
+            self.state = State.LEAVING
             self._settle()
 
     def close(self) -> None:
@@ -150,22 +173,50 @@ class Link:
         """Let go of everything without a sound: the loop will never run again."""
         self._gone = True
         self.state = State.CLOSED
-        sever(self._connection, [task for task in (self._runner, self._writer) if task is not None])
+        sever(self._connection, self._runner)
 
-    def _expire(self, answer: asyncio.Future[list[object]], limit: float, due: float | None) -> None:
-        if answer.done():
-            return
-        if due is not None and self._loop.time() - due > _LATE:
-            # The loop was blocked, and timers come before the reader: let it read what has arrived, once.
-            self._loop.call_later(_LATE / 2, self._expire, answer, limit, None)
-            return
-        answer.set_exception(timed_out(limit).error())
-        if limit >= _PATIENCE:
+    # -- limits
+
+    def _set_alarm(self, when: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = when
+        self._alarm = self._loop.call_at(when, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        if self._loop.time() - self._alarm_at > _LATE:
+            # The loop was blocked, and timers come before what has arrived: let that be read first.
+            self._alarm = self._loop.call_later(_LATE / 2, self._expire)
+        else:
+            self._expire()
+
+    def _expire(self) -> None:
+        """Fail the calls whose limit has passed, and wait for the next."""
+        now = self._loop.time()
+        self._alarm, self._alarm_at = None, math.inf
+        next_at = math.inf
+        for call in (*self._sent, *self._queue):
+            if call.answer.done():
+                continue
+            if call.until > now:
+                next_at = min(next_at, call.until)
+                continue
+            call.answer.set_exception(timed_out(call.limit).error())
+            if call.limit >= _PATIENCE and self.state is State.OPEN and self._heard < call.asked_at:
+                self.state = State.SUSPECT
+                self._loop.call_later(_SILENCE, self._give_up)
+        if next_at < math.inf:
+            self._set_alarm(max(next_at, now + _GRAIN))
+
+    def _give_up(self) -> None:
+        if self.state is State.SUSPECT:
             self.retire()
 
     def _settle(self) -> None:
-        if self.state is State.SUSPECT and self._waiting == 0:
+        if self.state is State.LEAVING and self._waiting == 0:
             self._shut(None)
+
+    # -- the connection
 
     def _shut(self, trouble: Trouble | None) -> None:
         if self.state is State.CLOSED:
@@ -177,6 +228,8 @@ class Link:
                 call.answer.set_exception((trouble or _CLOSED).error())
         self._sent.clear()
         self._queue.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
         if asyncio.current_task() is not self._runner:
             self._runner.cancel()
         self._changed(self)
@@ -187,62 +240,83 @@ class Link:
             async with asyncio.timeout(_HANDSHAKE):
                 await self._connection.connect()
             if self.state is State.CONNECTING:
+                self._take_over(transport_of(self._connection))
                 self.state = State.OPEN
                 self._changed(self)
-            self._writer = self._loop.create_task(self._write(), name="aioelect-link-writer")
-            await self._read()
+                self._flush()
+            if self.state is not State.CLOSED:  # by its owner; or while connecting, and the cancellation was swallowed
+                await self._loop.create_future()  # until it is closed
         except Exception as error:  # noqa: BLE001 - whatever it was, the callers must learn that the link is gone
             self._shut(trouble_of(error))
         finally:
             if not self._gone:
-                if self._writer is not None:
-                    self._writer.cancel()
                 self._shut(_CLOSED)
                 await self._disconnect()
 
-    async def _write(self) -> None:
+    def _take_over(self, transport: asyncio.Transport) -> None:
+        self._predecessor = transport.get_protocol()
+        transport.set_protocol(self)
+        self._transport = transport
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return  # not connected yet; or about to hear of the loss
+        while self._queue and not self._full:
+            payloads: list[bytes] = []
+            size = 0
+            while self._queue and len(payloads) < _BATCH_CALLS and size < _BATCH_BYTES:
+                call = self._queue.popleft()
+                if not call.answer.done():  # else given up before it was sent: it never happened
+                    self._sent.append(call)
+                    payloads.append(call.payload)
+                    size += len(call.payload)
+            transport.write(b"".join(payloads))
+
+    def pause_writing(self) -> None:
+        """For the transport: its buffer is full."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """For the transport: there is room again."""
+        self._full = False
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """For the transport: something has arrived."""
+        self._heard = self._loop.time()
+        if self.state is State.SUSPECT:
+            self.state = State.OPEN  # it was slow, and is alive
+            self._changed(self)
         try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                while batch := self._batch():
-                    if not self._connection.is_connected:
-                        # The client library would open another connection behind our back.
-                        raise redis_errors.ConnectionError("the connection was lost")
-                    await self._connection.send_packed_command(batch, check_health=False)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the callers must learn that the link is gone
+            self._replies.feed(data)
+            while (reply := self._replies.gets()) is not _MORE and self.state is not State.CLOSED:
+                self._take(reply)
+        except hiredis.HiredisError as error:
             self._shut(trouble_of(error))
 
-    def _batch(self) -> list[bytes]:
-        payloads: list[bytes] = []
-        size = 0
-        while self._queue and len(payloads) < _BATCH_CALLS and size < _BATCH_BYTES:
-            call = self._queue.popleft()
-            if not call.answer.done():  # else given up before it was sent: it never happened
-                self._sent.append(call)
-                payloads.append(call.payload)
-                size += len(call.payload)
-        return payloads
+    def _take(self, reply: object) -> None:
+        if self._message is not None and isinstance(reply, list) and reply[:1] == [b"message"]:
+            self._message(reply[1], reply[2])
+            return
+        if isinstance(reply, Fault) and (end := hung_up(reply)):
+            self._shut(end)
+            return
+        if not self._sent:
+            self._shut(Trouble("connection", "a reply that nobody asked for"))
+            return
+        if self._sent[0].take(reply):
+            self._sent.popleft()
+        if not self.answered and not isinstance(reply, Fault):
+            self.answered = True
+            self._changed(self)
 
-    async def _read(self) -> None:
-        while True:
-            reply: object
-            try:
-                reply = await self._connection.read_response(disable_decoding=True, disconnect_on_error=False)
-            except redis_errors.RedisError as error:
-                if not is_reply(error):
-                    raise
-                reply = fault_of(error)
-            if self._message is not None and isinstance(reply, list) and reply[:1] == [b"message"]:
-                self._message(reply[1], reply[2])
-                continue
-            if not self._sent:
-                raise redis_errors.ConnectionError("a reply that nobody asked for")
-            if self._sent[0].take(reply):
-                self._sent.popleft()
-            if not self.answered and not isinstance(reply, Fault):
-                self.answered = True
-                self._changed(self)
+    def connection_lost(self, exc: Exception | None) -> None:
+        """For the transport: it is gone."""
+        if self._predecessor is not None:
+            self._predecessor.connection_lost(exc)  # the client library waits for it when it closes
+        self._shut(LOST if exc is None else trouble_of(exc))
 
     async def _disconnect(self) -> None:
         with contextlib.suppress(Exception):

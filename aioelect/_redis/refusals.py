@@ -14,7 +14,7 @@ from redis import exceptions as redis_errors
 
 from aioelect._errors import StoreError, StoreRejected, StoreUnavailable
 
-__all__ = ["Fault", "Trouble", "fault_of", "is_reply", "timed_out", "trouble_of"]
+__all__ = ["LOST", "Fault", "Trouble", "fault_of_reply", "hung_up", "timed_out", "trouble_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,8 @@ _UNAVAILABLE = {
 
 _LATER = "check that it is up and at this address, and try again"
 
+LOST = Trouble("connection", f"no connection to the server: {_LATER} (it was lost)")
+
 # Refusals that can pass by themselves, but not soon.
 _PASSING = {
     "OOM": "the server is out of memory: raise maxmemory, or free some",
@@ -106,6 +108,22 @@ _ECHO = re.compile(r"(unknown (?:sub)?command[^,]{0,40}).*", re.IGNORECASE | re.
 _CODE = re.compile(r"([A-Z][A-Z]+)(?: |$)(.*)", re.DOTALL)
 
 
+def fault_of_reply(text: str) -> Fault:
+    """An error reply, from its line."""
+    match = _CODE.match(text)
+    return Fault("ERR", redacted(text)) if match is None else Fault(match[1], redacted(match[2]))
+
+
+def hung_up(fault: Fault) -> Trouble | None:
+    """Why the server closes the connection after saying this, which is nobody's reply; None if it is one."""
+    if "Protocol error" not in fault.text:
+        return None
+    if "unauthenticated" in fault.text:
+        # Said instead of NOAUTH where a request is longer than a stranger's may be.
+        return _classed(Fault("NOAUTH", fault.text))
+    return Trouble("connection", f"the server did not understand a request and hung up (server: {fault.text})")
+
+
 def is_reply(error: Exception) -> bool:
     """True if the server said it in reply to one command, so that the connection is still good."""
     kinds = redis_errors.ResponseError | redis_errors.BusyLoadingError | redis_errors.AuthenticationError
@@ -132,9 +150,6 @@ def trouble_of(error: BaseException | Fault) -> Trouble:
         return _classed(error)
     if isinstance(error, Exception) and is_reply(error):
         return _classed(fault_of(error))
-    if isinstance(error, redis_errors.ResponseError) and "unauthenticated" in str(error):
-        # Said instead of NOAUTH where a request is longer than a stranger's may be.
-        return _classed(Fault("NOAUTH", str(error)))
     if isinstance(error, redis_errors.ConnectionError) and "previous master is now a slave" in str(error):
         return _classed(Fault("READONLY", str(error)))
     if isinstance(error, redis_errors.TimeoutError | TimeoutError):

@@ -14,32 +14,19 @@ from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Protocol
 
-from aioelect._store import (
-    Claim,
-    Contended,
-    Granted,
-    Heir,
-    Holder,
-    Mark,
-    Marked,
-    Record,
-    Refused,
-    Released,
-    Renewed,
-    StepDown,
-)
+from aioelect._store import Claim, Contended, Granted, Heir, Holder, Record, Refused, Released, Renewed, StepDown
 
-from . import wire, wire_roles
+from . import wire
 from .pipeline import Link
 from .refusals import Fault, trouble_of
 from .wire import Command, Keys, Places
 
-__all__ = ["Route", "acquire", "ask", "describe", "evaluate", "mark", "release", "renew"]
+__all__ = ["Route", "acquire", "ask", "describe", "evaluate", "release", "renew"]
 
 # Compare-and-delete commands: Redis from 8.4, Valkey from 9.0.
 _NATIVE: dict[bytes, Callable[[bytes, bytes], Command]] = {
-    b"DELEX": lambda key, value: [b"DELEX", key, b"IFEQ", value],
-    b"DELIFEQ": lambda key, value: [b"DELIFEQ", key, value],
+    b"DELEX": lambda key, value: (b"DELEX", key, b"IFEQ", value),
+    b"DELIFEQ": lambda key, value: (b"DELIFEQ", key, value),
 }
 
 # Never the value of a claim, so that trying a command with it does nothing.
@@ -88,8 +75,8 @@ async def release(
     def commands(link: Link) -> Sequence[Command]:
         if link.native is None:
             return _with_probe(link, keys.claim, _evalsha("release", keys.record, arguments))
-        notice = [b"PUBLISH", keys.channel, wire.released_notice(claim)]
-        return [_NATIVE[link.native](keys.claim, claim.owner.encode()), notice]
+        owner, _, channel, notice, *_ = arguments
+        return _NATIVE[link.native](keys.claim, owner), (b"PUBLISH", channel, notice)
 
     link, replies = await route.exchange(keys.claim, commands, deadline)
     if len(replies) == 2:  # the native form
@@ -108,39 +95,33 @@ async def release(
 
 async def describe(route: Route, keys: Keys, deadline: float) -> Record:
     """Learn who leads and who stands."""
-    return wire_roles.describe_reply(await evaluate(route, "describe", keys.all, [], deadline))
+    return wire.describe_reply(await evaluate(route, "describe", keys.all, (), deadline))
 
 
 async def ask(route: Route, keys: Keys, request: StepDown, deadline: float) -> Holder | None:
     """Leave a request for the present holder."""
-    return wire_roles.ask_reply(await evaluate(route, "ask", keys.record, wire_roles.ask_args(request, keys), deadline))
+    return wire.ask_reply(await evaluate(route, "ask", keys.record, wire.ask_args(request, keys), deadline))
 
 
-async def mark(route: Route, keys: Keys, claim: Claim, mark: Mark, deadline: float) -> Marked | Refused:
-    """Note a finished run in the holder's name."""
-    return wire_roles.mark_reply(
-        await evaluate(route, "mark", keys.runs, wire_roles.mark_args(claim, mark), deadline), claim
-    )
-
-
-async def evaluate(route: Route, name: str, keys: Places, arguments: list[bytes], deadline: float) -> object:
+async def evaluate(route: Route, name: str, keys: Places, arguments: Command, deadline: float) -> object:
     """The reply of a script of `lua/`, from the node that serves the first key."""
 
     def commands(link: Link) -> Sequence[Command]:
         return _with_probe(link, keys[0], _evalsha(name, keys, arguments))
 
     link, replies = await route.exchange(keys[0], commands, deadline)
-    _learn(link, replies)
-    return await _settled(replies[0], route, name, keys, arguments, deadline)
+    if len(replies) > 1:
+        _learn(link, replies)
+    if isinstance(replies[0], Fault):
+        return await _settled(replies[0], route, name, keys, arguments, deadline)
+    return replies[0]
 
 
-async def _settled(
-    reply: object, route: Route, name: str, keys: Places, arguments: list[bytes], deadline: float
-) -> object:
+async def _settled(reply: object, route: Route, name: str, keys: Places, arguments: Command, deadline: float) -> object:
     """The script's reply, sending its body if need be; an error reply is raised."""
     if isinstance(reply, Fault) and reply.code == "NOSCRIPT":
-        command = [b"EVAL", _script(name)[0], *_tail(keys, arguments)]
-        _, (reply, *_) = await route.exchange(keys[0], lambda _: [command], deadline)
+        command = (b"EVAL", _script(name)[0], *_tail(keys, arguments))
+        _, (reply, *_) = await route.exchange(keys[0], lambda _: (command,), deadline)
     if isinstance(reply, Fault):
         trouble = trouble_of(reply)
         if trouble.reason == "readonly":
@@ -149,19 +130,19 @@ async def _settled(
     return reply
 
 
-def _evalsha(name: str, keys: Places, arguments: list[bytes]) -> Command:
-    return [b"EVALSHA", _script(name)[1], *_tail(keys, arguments)]
+def _evalsha(name: str, keys: Places, arguments: Command) -> Command:
+    return (b"EVALSHA", _script(name)[1], *_tail(keys, arguments))
 
 
-def _tail(keys: Places, arguments: list[bytes]) -> list[bytes]:
-    return [b"%d" % len(keys), *keys, *arguments]
+def _tail(keys: Places, arguments: Command) -> Command:
+    return (b"%d" % len(keys), *keys, *arguments)
 
 
 def _with_probe(link: Link, key: bytes, command: Command) -> Sequence[Command]:
     if link.probed:
-        return [command]
+        return (command,)
     link.probed = True
-    return [command, *(form(key, _NOBODY) for form in _NATIVE.values())]
+    return (command, *(form(key, _NOBODY) for form in _NATIVE.values()))
 
 
 def _learn(link: Link, replies: list[object]) -> None:

@@ -23,8 +23,6 @@ from aioelect._store import (
     Granted,
     Heir,
     Holder,
-    Mark,
-    Marked,
     Record,
     Refused,
     Released,
@@ -65,7 +63,7 @@ class RedisStore:
     @property
     def capabilities(self) -> Capabilities:
         """All that a store can do."""
-        return Capabilities(roles=True, marks=True)
+        return Capabilities(roles=True)
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free."""
@@ -111,12 +109,6 @@ class RedisStore:
     def saw(self, name: str, token: int | None) -> None:
         """Remember a token that was seen here, or elsewhere for the same name."""
         _floors.saw((self._key, name), token)
-
-    async def mark(self, claim: Claim, mark: Mark, *, limit: float) -> Marked | Refused:
-        """Note a finished run in the holder's name."""
-        keys = wire.keys_of(self._prefix, claim.name)
-        with explained(claim.name, keys, claim.owner):
-            return await scripts.mark(runtime_of(self._origin).route, keys, claim, mark, deadline_in(limit))
 
     def watch(self, name: str) -> Watch:
         """Listen to the notices of a name."""

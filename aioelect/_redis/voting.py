@@ -15,10 +15,10 @@ def register_of(prefix: str) -> bytes:
     return f"{prefix}:quorum".encode()
 
 
-def vote_args(claim: Claim, keys: wire.Keys, floor: int, turn: int, longest: float) -> list[bytes]:
+def vote_args(claim: Claim, keys: wire.Keys, floor: int, turn: int, longest: float) -> wire.Command:
     """ARGV of vote.lua."""
     owner, ttl, retention, term, identity, *_ = wire.acquire_args(claim, keys, floor)
-    return [owner, ttl, retention, term, identity, b"%d" % floor, b"%d" % turn, wire.milliseconds(longest)]
+    return owner, ttl, retention, term, identity, b"%d" % floor, b"%d" % turn, wire.milliseconds(longest)
 
 
 def vote_reply(reply: object, claim: Claim) -> tuple[Yes | No, bytes]:
@@ -38,7 +38,7 @@ def vote_reply(reply: object, claim: Claim) -> tuple[Yes | No, bytes]:
     raise wire.Malformed
 
 
-def record_args(claim: Claim, keys: wire.Keys, token: int) -> list[bytes]:
+def record_args(claim: Claim, keys: wire.Keys, token: int) -> wire.Command:
     """ARGV of record.lua."""
     notice = [
         wire.VERSION,
@@ -48,12 +48,12 @@ def record_args(claim: Claim, keys: wire.Keys, token: int) -> list[bytes]:
         wire.milliseconds(claim.ttl),
         wire.text_of(claim.identity),
     ]
-    return [claim.owner.encode(), claim.id.encode(), b"%d" % token, keys.channel, b" ".join(notice)]
+    return claim.owner.encode(), claim.id.encode(), b"%d" % token, keys.channel, b" ".join(notice)
 
 
-def withdraw_args(claim: Claim, keys: wire.Keys, turn: int) -> list[bytes]:
+def withdraw_args(claim: Claim, keys: wire.Keys, turn: int) -> wire.Command:
     """ARGV of withdraw.lua."""
-    return [claim.owner.encode(), b"%d" % turn, keys.channel, wire.released_notice(claim)]
+    return claim.owner.encode(), b"%d" % turn, keys.channel, wire.released_notice(claim)
 
 
 def done_reply(reply: object) -> bool:

@@ -1,4 +1,4 @@
-"""The border to Redis: key names, milliseconds, the bytes of a command, the shapes of replies and notices.
+"""The border to Redis: key names, milliseconds, the arguments of a command, the shapes of replies and notices.
 
 Nothing here knows what a reply means for the caller; milliseconds and keys exist on this side only. Fields and reply
 elements that are not known are ignored, so that two versions can run side by side.
@@ -6,11 +6,13 @@ elements that are not known are ignored, so that two versions can run side by si
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aioelect._store import (
+    Candidate,
     Claim,
     Contended,
     Granted,
@@ -18,6 +20,7 @@ from aioelect._store import (
     Holder,
     Notice,
     NoticeKind,
+    Record,
     Refused,
     Released,
     Renewed,
@@ -36,26 +39,24 @@ __all__ = [
     "TokensExhausted",
     "acquire_args",
     "acquire_reply",
+    "ask_args",
+    "ask_reply",
+    "describe_reply",
     "holder_of",
     "keys_of",
     "milliseconds",
-    "name_of",
-    "number_of",
-    "pack",
     "parse_notice",
-    "refused_of",
     "release_args",
     "release_reply",
     "released_notice",
     "renew_args",
     "renew_reply",
-    "request_of",
     "text_of",
     "token_of",
 ]
 
-Command = Sequence[bytes]
-Places = Sequence[bytes]
+Command = tuple[bytes, ...]
+Places = tuple[bytes, ...]
 """The keys that a script names; the claim first."""
 
 VERSION = b"1"
@@ -92,43 +93,22 @@ class Keys:
     fence: bytes
     channel: bytes
     candidates: bytes
-    periods: bytes
-
-    @property
-    def record(self) -> Places:
-        """What a claim consists of."""
-        return (self.claim, self.fence)
-
-    @property
-    def all(self) -> Places:
-        """And who stands for it."""
-        return (self.claim, self.fence, self.candidates)
-
-    @property
-    def runs(self) -> Places:
-        """And what is finished in its name."""
-        return (self.claim, self.fence, self.periods)
+    record: Places  # what a claim consists of
+    all: Places  # and who stands for it
 
 
+@functools.lru_cache(4096)
 def keys_of(prefix: str, name: str) -> Keys:
     """The keys of a name under a prefix."""
     claim = f"{prefix}:{{{name}}}".encode()
-    return Keys(claim, claim + b":fence", claim + b":events", claim + b":candidates", claim + b":periods")
+    fence, candidates = claim + b":fence", claim + b":candidates"
+    return Keys(claim, fence, claim + b":events", candidates, (claim, fence), (claim, fence, candidates))
 
 
-def pack(commands: Sequence[Command]) -> bytes:
-    """The bytes that ask for the commands, in the protocol's request form."""
-    parts: list[bytes] = []
-    for command in commands:
-        parts.append(b"*%d\r\n" % len(command))
-        parts.extend(b"$%d\r\n%b\r\n" % (len(argument), argument) for argument in command)
-    return b"".join(parts)
-
-
-def acquire_args(claim: Claim, keys: Keys, floor: int) -> list[bytes]:
+def acquire_args(claim: Claim, keys: Keys, floor: int) -> Command:
     """ARGV of acquire.lua."""
     stand = claim.stand or _NO_STAND
-    return [
+    return (
         claim.owner.encode(),
         milliseconds(claim.ttl),
         milliseconds(claim.retention),
@@ -140,17 +120,17 @@ def acquire_args(claim: Claim, keys: Keys, floor: int) -> list[bytes]:
         b"%d" % stand.weight,
         _duration(stand.listed),
         _duration(stand.deference),
-    ]
+    )
 
 
-def renew_args(claim: Claim) -> list[bytes]:
+def renew_args(claim: Claim) -> Command:
     """ARGV of renew.lua."""
-    return [claim.owner.encode(), milliseconds(claim.ttl), milliseconds(claim.retention)]
+    return claim.owner.encode(), milliseconds(claim.ttl), milliseconds(claim.retention)
 
 
-def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> list[bytes]:
+def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> Command:
     """ARGV of release.lua."""
-    return [
+    return (
         claim.owner.encode(),
         _duration(keep),
         keys.channel,
@@ -159,12 +139,17 @@ def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> li
         claim.id.encode(),
         _duration(heir.within if heir else 0.0),
         text_of(heir.identity if heir else ""),
-    ]
+    )
+
+
+def ask_args(request: StepDown, keys: Keys) -> Command:
+    """ARGV of ask.lua."""
+    return text_of(request.to or ""), keys.channel
 
 
 def released_notice(claim: Claim) -> bytes:
     """What a release tells the channel. The token is left out: a release does not read it."""
-    return b" ".join([VERSION, b"released", b"-", claim.id.encode(), text_of(claim.identity)])
+    return b"%b released - %b %b" % (VERSION, claim.id.encode(), text_of(claim.identity))
 
 
 def acquire_reply(reply: object, claim: Claim) -> Granted | Contended:
@@ -175,7 +160,7 @@ def acquire_reply(reply: object, claim: Claim) -> Granted | Contended:
         case [0, *described]:
             return Contended(holder_of(described, claim.id))
         case [2, int(left), heir, *_]:
-            return Contended(Holder(name_of(heir) or None, None, None, left / 1000), reserved=True)
+            return Contended(Holder(_name(heir) or None, None, None, left / 1000), reserved=True)
         case [-1, *_]:
             raise ForeignKey
         case [-2, *_]:
@@ -187,10 +172,10 @@ def renew_reply(reply: object, claim: Claim) -> Renewed | Refused:
     """What renew.lua answered."""
     match reply:
         case [1, asked, *_]:
-            return Renewed(request_of(asked, claim.id))
+            return Renewed(_request(asked, claim.id))
         case [1]:
             return Renewed()
-    return refused_of(reply, claim)
+    return _refused(reply, claim)
 
 
 def release_reply(reply: object, claim: Claim, own: int) -> Released | Refused:
@@ -198,24 +183,54 @@ def release_reply(reply: object, claim: Claim, own: int) -> Released | Refused:
     match reply:
         case [1, int(receivers), *_]:
             return Released(max(0, receivers - own))
-    return refused_of(reply, claim)
+    return _refused(reply, claim)
+
+
+def ask_reply(reply: object) -> Holder | None:
+    """What ask.lua answered."""
+    match reply:
+        case [1, *described]:
+            return holder_of(described)
+        case [0, *_]:
+            return None
+    raise Malformed
+
+
+def describe_reply(reply: object) -> Record:
+    """What describe.lua answered."""
+    match reply:
+        case [int(pttl), int(now), list(fields), list(standing), *_]:
+            token, identity, term, since, ttl, info, following, asked = (*fields, *[None] * 8)[:8]
+            candidates = tuple(c for c in map(_candidate, standing) if c is not None)
+            if pttl < 0:
+                return Record(None, reserved_for=_heir(following, term, now), candidates=candidates)
+            began, life = _number(since), _number(ttl)
+            return Record(
+                holder_of([pttl, token, identity, term]),
+                since=None if began is None else began / 1e6,
+                ttl=None if life is None else life / 1000,
+                info=_name(info) or "",
+                asked_to_step_down=_request(asked, _name(term)) is not None,
+                candidates=candidates,
+            )
+    raise Malformed
 
 
 def parse_notice(payload: object) -> Notice:
     """A message of the events channel; one that is not understood says only that something happened."""
     match payload.split(b" ", 5) if isinstance(payload, bytes) else ():
-        case [b"1", b"acquired", token, term, ttl, identity] if (remaining := number_of(ttl)) is not None:
-            holder = Holder(name_of(identity), number_of(token), name_of(term), remaining / 1000)
+        case [b"1", b"acquired", token, term, ttl, identity] if (remaining := _number(ttl)) is not None:
+            holder = Holder(_name(identity), _number(token), _name(term), remaining / 1000)
             return Notice(NoticeKind.ACQUIRED, holder)
         case [b"1", b"released", token, term, *identity]:
-            holder = Holder(name_of(b" ".join(identity)) or None, number_of(token), name_of(term), None)
+            holder = Holder(_name(b" ".join(identity)) or None, _number(token), _name(term), None)
             return Notice(NoticeKind.RELEASED, holder)
         case [b"1", b"asked", _, term, *_]:
-            return Notice(NoticeKind.STEP_DOWN, Holder(None, None, name_of(term), None))
+            return Notice(NoticeKind.STEP_DOWN, Holder(None, None, _name(term), None))
     return _RESYNC
 
 
-def refused_of(reply: object, claim: Claim) -> Refused:
+def _refused(reply: object, claim: Claim) -> Refused:
     match reply:
         case [0, *_]:
             return Refused(None)
@@ -224,10 +239,24 @@ def refused_of(reply: object, claim: Claim) -> Refused:
     raise Malformed
 
 
-def request_of(asked: object, term: str | None) -> StepDown | None:
+def _request(asked: object, term: str | None) -> StepDown | None:
     match asked.split(b" ", 1) if isinstance(asked, bytes) else ():
-        case [meant, heir] if term is not None and name_of(meant) == term:
-            return StepDown(name_of(heir) or None)
+        case [meant, heir] if term is not None and _name(meant) == term:
+            return StepDown(_name(heir) or None)
+    return None
+
+
+def _heir(following: object, term: object, now: int) -> str | None:
+    match following.split(b" ", 3) if isinstance(following, bytes) else ():
+        case [before, until, _, heir] if before == term and (_number(until) or 0) > now:
+            return _name(heir)
+    return None
+
+
+def _candidate(member: object) -> Candidate | None:
+    match member.split(b" ", 2) if isinstance(member, bytes) else ():
+        case [term, weight, identity] if (number := _number(weight)) is not None:
+            return Candidate(_name(identity) or "", _name(term) or "", number)
     return None
 
 
@@ -236,22 +265,22 @@ def holder_of(described: Sequence[object], ours: str | None = None) -> Holder:
     match described:
         case [int(pttl), token, identity, term, *_]:
             remaining = pttl / 1000 if pttl >= 0 else None
-            if ours is not None and name_of(term) == ours:
+            if ours is not None and _name(term) == ours:
                 # The record still describes our own term, so it says nothing of who holds the name now.
                 return Holder(None, None, None, remaining)
-            return Holder(name_of(identity), number_of(token), name_of(term), remaining)
+            return Holder(_name(identity), _number(token), _name(term), remaining)
     raise Malformed
 
 
 def token_of(value: object) -> int:
     """A fencing token."""
-    number = number_of(value)
+    number = _number(value)
     if number is None:
         raise Malformed
     return number
 
 
-def number_of(value: object) -> int | None:
+def _number(value: object) -> int | None:
     # What others wrote may be no number, or one of thousands of digits, which int() refuses.
     if not isinstance(value, bytes) or not value.isdigit() or len(value) > _DIGITS:
         return None
@@ -259,7 +288,7 @@ def number_of(value: object) -> int | None:
     return number if number < 2**63 else None
 
 
-def name_of(value: object) -> str | None:
+def _name(value: object) -> str | None:
     return value.decode(errors="replace") if isinstance(value, bytes) else None
 
 
@@ -272,6 +301,7 @@ def _duration(seconds: float) -> bytes:
     return milliseconds(seconds) if seconds > 0 else b"0"
 
 
+@functools.lru_cache(256)
 def milliseconds(seconds: float) -> bytes:
     """A duration as the server wants it."""
     # Up, so that the server never expires earlier than asked; rounded first, since 1.1 * 1000 is 1100.0000000000002.

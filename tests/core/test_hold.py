@@ -15,9 +15,9 @@ from aioelect._core.timing import Timing
 
 TIMING = Timing.of(15.0, drain_limit=6.0)  # renewed at 5, stopped at 12, provable up to 14.847
 
-HELD = hold.Held(token=7, sent_at=100.0, renew_at=105.0, stop_at=112.0, deadline=114.847)
+HELD = hold.Held(token=7, sent_at=100.0, renew_at=TIMING.renewal_due(100.0), stop_at=112.0, deadline=114.847)
 DOUBTFUL = hold.Doubtful(7, 100.0, 107.0, 112.0, 114.847, since=106.0, failures=1)
-DRAINING = hold.Draining(7, 100.0, 105.0, 112.0, 114.847, drain_until=110.0)
+DRAINING = hold.Draining(7, 100.0, HELD.renew_at, 112.0, 114.847, drain_until=110.0)
 EXPIRED = hold.Ended(EndReason.EXPIRED, 7, 114.847)
 STATES: tuple[hold.State, ...] = (hold.Idle(), HELD, DOUBTFUL, DRAINING, hold.Releasing(7), EXPIRED)
 
@@ -109,7 +109,7 @@ def test_p1_a_grant_counts_from_its_send() -> None:
 
 def test_p1_a_renewal_counts_from_its_send_and_ends_the_doubt() -> None:
     state, _ = hold.step(DOUBTFUL, hold.Renewed(now=110.0, sent_at=108.0), TIMING)
-    assert state == hold.Held(7, 108.0, 113.0, 120.0, deadline=108.0 + TIMING.validity)
+    assert state == hold.Held(7, 108.0, TIMING.renewal_due(108.0), 120.0, deadline=108.0 + TIMING.validity)
 
 
 def test_p1_an_older_answer_that_comes_later_moves_nothing_backward() -> None:

@@ -211,7 +211,7 @@ async def test_p10_a_term_that_lets_go_twice_calls_nobody_up_twice(line: Line, q
 
 async def test_p10_whoever_stands_in_line_hears_who_holds_the_name(line: Line) -> None:
     heard: list[Holder | None] = []
-    with line.listening(heard.append), line.listening(None):
+    with line.listening(heard.append):
         line.hold("term", US)
         line.let_go("term", told=0)
     line.saw(US)

@@ -27,7 +27,7 @@ by_mistake = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutan
 # -- whole schedules
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(schedules)
 def test_p1_p9_nobody_believes_wrongly_whatever_happens(schedule: Schedule) -> None:
     play(schedule)
@@ -166,7 +166,6 @@ def test_a_mutant_is_caught_by_what_is_drawn(mutant: Mutant, monkeypatch: pytest
 
     @settings(
         max_examples=3000,
-        deadline=None,
         derandomize=True,
         database=None,
         phases=[Phase.generate],

@@ -145,6 +145,19 @@ def test_p3_unset_values_scale_with_the_ttl(ttl: float, interval: float, renew_d
     assert timing.retention == 3600.0
 
 
+@given(sent_at=st.floats(0.0, 1e9), ttl=st.floats(0.1, 24 * 3600.0))
+def test_p3_a_renewal_is_due_at_its_time_or_up_to_one_percent_earlier(sent_at: float, ttl: float) -> None:
+    timing = Timing.of(ttl)
+    due = timing.renewal_due(sent_at)
+    assert sent_at + 0.98 * timing.interval < due <= sent_at + timing.interval
+
+
+def test_p3_claims_of_about_the_same_time_are_renewed_at_one_instant() -> None:
+    timing = Timing.of(15.0)
+    due = {timing.renewal_due(1000.0 + number / 10000) for number in range(10000)}
+    assert len(due) <= 21
+
+
 def test_p9_the_fence_record_outlives_a_long_ttl_twice() -> None:
     assert Timing.of(7200).retention == 14400.0
 

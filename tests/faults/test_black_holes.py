@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from aioelect import EndReason, LeaseExpired, StoreUnavailable, Term
-from aioelect._events import RenewalFailed, RenewalRecovered, TermStopped
+from aioelect.facts import RenewalFailed, RenewalRecovered, TermStopped
 from faults.conftest import MakePeer, Peer, renewing
 from support.servers import Server
 from support.wait import until

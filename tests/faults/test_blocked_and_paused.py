@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aioelect import EndReason, LeaseExpired, Term, _clock, aclose
-from aioelect._events import RenewalFailed, RenewalRecovered, TermStopped
+from aioelect.facts import RenewalFailed, RenewalRecovered, TermStopped
 from faults.conftest import Journal, MakePeer, Peer, renewing
 from support.candidate import assert_one_at_a_time, candidate, now, reigns
 from support.proxy import ThreadedProxy

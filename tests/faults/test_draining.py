@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from aioelect import LeaseExpired, Term
-from aioelect._events import DrainOverrun, TermOver
+from aioelect.facts import DrainOverrun, TermOver
 from faults.conftest import MakePeer, claim_key, releasing
 from support.servers import Server
 from support.wait import until

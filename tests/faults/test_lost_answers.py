@@ -13,7 +13,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 
 from aioelect import ReleaseOutcome, StoreUnavailable, Term
-from aioelect._events import TermBegan, TermOver
+from aioelect.facts import TermBegan, TermOver
 from faults.conftest import MakePeer, Peer, acquiring, claim_key, releasing
 from support.rules import Command, Rule
 from support.servers import Server

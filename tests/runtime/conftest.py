@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from aioelect._events import Fact
+from aioelect.facts import Fact
 from support.memory_store import MemoryServer, MemoryStore
 from support.virtual_time import VirtualLoop
 

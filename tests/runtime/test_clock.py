@@ -19,7 +19,7 @@ from aioelect import (
     ReleaseOutcome,
     Term,
 )
-from aioelect._events import TermOver
+from aioelect.facts import TermOver
 from runtime.conftest import Heard
 from runtime.world import NAME, TTL, quiet, verbs
 from support.memory_store import MemoryServer, MemoryStore

@@ -20,8 +20,8 @@ from aioelect import (
     Term,
     TermStarted,
 )
-from aioelect._events import TermBegan, TermOver
 from aioelect._store import Claim
+from aioelect.facts import TermBegan, TermOver
 from runtime.conftest import Heard
 from runtime.world import NAME, TTL, quiet
 from support.memory_store import MemoryServer, MemoryStore

@@ -20,7 +20,7 @@ from aioelect import (
     TermEnded,
     TermStarted,
 )
-from aioelect._events import Fact, RenewalFailed, TermBegan
+from aioelect.facts import Fact, RenewalFailed, TermBegan
 from runtime.conftest import Heard
 from runtime.world import NAME, TTL
 from support.memory_store import MemoryServer, MemoryStore

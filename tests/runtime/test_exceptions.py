@@ -21,8 +21,8 @@ from aioelect import (
     StoreUnavailable,
     Term,
 )
-from aioelect._events import TermOver
 from aioelect._store import Claim
+from aioelect.facts import TermOver
 from runtime.conftest import Heard
 from runtime.forms import Form, as_lock, every_form, groups
 from runtime.world import NAME, TTL, turns

@@ -24,7 +24,7 @@ from aioelect import (
     StoreUnavailable,
     Term,
 )
-from aioelect._events import DrainOverrun, RenewalFailed, RenewalRecovered, TermOver, TermStopped
+from aioelect.facts import DrainOverrun, RenewalFailed, RenewalRecovered, TermOver, TermStopped
 from runtime.conftest import Heard
 from runtime.world import NAME, TTL, quiet, refuse_renewals, verbs
 from support.memory_store import MemoryServer, MemoryStore, Silence, fail_nth

@@ -23,8 +23,8 @@ from aioelect import (
     ReleaseOutcome,
     Term,
 )
-from aioelect._events import Fact, TermStopped
 from aioelect._store import Holder, Notice, NoticeKind
+from aioelect.facts import Fact, TermStopped
 from runtime.conftest import Heard
 from runtime.world import NAME, TTL
 from support.memory_store import MemoryServer, MemoryStore

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from aioelect import ConfigurationError, Elector, FencedLock, Leader, Lease, NotAcquired, NotHeld, Term, step_down
-from aioelect._events import FitnessChanged, StepDownAsked, StepDownHookFailed
 from aioelect._store import Capabilities
+from aioelect.facts import FitnessChanged, StepDownAsked, StepDownHookFailed
 from runtime.conftest import Heard
 from runtime.world import NAME, TTL, verbs
 from support.memory_store import MemoryServer, MemoryStore

@@ -18,8 +18,8 @@ from aioelect import (
     StoreUnavailable,
     _tokens,
 )
-from aioelect._events import StoreFailing, StoreRecovered
 from aioelect._floors import Floors
+from aioelect.facts import StoreFailing, StoreRecovered
 from runtime.conftest import Heard
 from runtime.world import NAME, TTL
 from support.memory_store import MemoryServer, MemoryStore

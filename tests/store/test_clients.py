@@ -38,7 +38,8 @@ async def full_round(store: Store, name: str = "name") -> None:
     assert await watch.ready(LIMIT)
     claim = a_claim(name, identity="ünï")
     token = await granted(store, claim)
-    notice = await watch.next(LIMIT)
+    while (notice := await watch.next(LIMIT)) and notice.holder and notice.holder.id != claim.id:
+        pass  # of an earlier round: from one node of a cluster to another it takes its time
     assert notice is not None
     assert notice.kind is NoticeKind.ACQUIRED
     answer = await store.acquire(a_claim(name), limit=LIMIT)

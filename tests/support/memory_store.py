@@ -28,8 +28,6 @@ from aioelect._store import (
     Granted,
     Heir,
     Holder,
-    Mark,
-    Marked,
     Notice,
     NoticeKind,
     Record,
@@ -88,7 +86,6 @@ class Entry:
     kept: Kept | None = None
     asked: tuple[str | None, StepDown] | None = None  # of which term
     standing: dict[str, tuple[float, Candidate]] = field(default_factory=dict)  # until when
-    finished: dict[str, int] = field(default_factory=dict)  # by schedule
 
     def live(self) -> bool:
         """Whether somebody holds the name now."""
@@ -200,16 +197,6 @@ class MemoryServer:
         self.tell(name, Notice(NoticeKind.STEP_DOWN, Holder(None, None, record.id, None)))
         return record.holder()
 
-    def mark(self, claim: Claim, mark: Mark) -> Marked | Refused:
-        """One step of the server."""
-        if refused := self._refused(claim):
-            return refused
-        finished = self.record(claim.name).finished
-        noted = finished.get(mark.schedule)
-        if noted is None or (not mark.first and mark.at > noted):
-            noted = finished[mark.schedule] = mark.at
-        return Marked(noted)
-
     def _kept(self, record: Entry, identity: str, stand: Stand) -> Kept | None:
         now, kept = _clock.now(), record.kept
         if kept is None or kept.after != record.id:
@@ -262,7 +249,7 @@ class MemoryStore:
     @property
     def capabilities(self) -> Capabilities:
         """All that a store can do."""
-        return Capabilities(roles=True, marks=True)
+        return Capabilities(roles=True)
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free."""
@@ -291,10 +278,6 @@ class MemoryStore:
     async def ask_to_step_down(self, name: str, request: StepDown, *, limit: float) -> Holder | None:
         """Leave a request for the present holder, and tell it at once."""
         return await self._ask("ask", _about(name), lambda: self.server.ask(name, request), limit)
-
-    async def mark(self, claim: Claim, mark: Mark, *, limit: float) -> Marked | Refused:
-        """Note a finished run in the holder's name."""
-        return await self._ask("mark", claim, lambda: self.server.mark(claim, mark), limit)
 
     def watch(self, name: str) -> MemoryWatch:
         """Listen to the notices of a name."""
