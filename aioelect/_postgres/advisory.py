@@ -18,7 +18,7 @@ __all__ = ["AdvisoryStore"]
 
 T = TypeVar("T")
 
-_SEQUENCE = re.compile(r'[^\s\'";]{1,128}')
+_SEQUENCE = re.compile(r"[^\W\d][\w$.]{0,127}")
 
 # Who has a lock is told by the name of its session, as far as our user may see that.
 _HOLDER = """

@@ -29,7 +29,8 @@ _MOST = 2
 # After so long, a new attempt to connect has better prospects than one that was never answered.
 _FRESH = 1.0
 
-# A spare that can't be had is not worth a handshake at every call.
+# A program that does one thing and ends needs no spare; and one that can't be had is not worth a handshake every call.
+_SPARE_DELAY = 0.1
 _SPARE_PAUSE = 1.0
 
 # The answer may lie unread in the socket when a timer is late because the loop was blocked.
@@ -48,8 +49,8 @@ class Connections:
         self._busy: set[Connection] = set()
         self._dials: dict[asyncio.Task[Connection], float] = {}  # since when; oldest first
         self._waiters: deque[asyncio.Future[Connection]] = deque()
-        self._works = False  # once it has answered, a spare is worth while
-        self._next_spare = 0.0
+        self._spare_due: float | None = None  # once the server has answered, a spare is worth while
+        self._spare_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     async def ask(self, query: str, arguments: tuple[object, ...], deadline: float) -> Row:
@@ -96,7 +97,9 @@ class Connections:
 
     def give(self, connection: Connection) -> None:
         """It has answered, and may do so again."""
-        self._works = True
+        if self._spare_due is None:
+            self._spare_due = self._loop.time() + _SPARE_DELAY
+            self._spare_timer = self._loop.call_at(self._spare_due, self._provide)
         self._busy.discard(connection)
         self._hand_on(connection)
         self._provide()
@@ -120,6 +123,8 @@ class Connections:
         """Close all connections."""
         self._closed = True
         self._fail(_closed())
+        if self._spare_timer is not None:
+            self._spare_timer.cancel()
         for dial in self._dials:
             dial.cancel()
         for connection in self._busy:
@@ -143,7 +148,7 @@ class Connections:
             return
         now = self._loop.time()
         count = len(self._idle) + len(self._busy) + len(self._dials)
-        spare = self._works and not self._idle and now >= self._next_spare
+        spare = self._spare_due is not None and now >= self._spare_due
         # Two at most: one that may take its time, and one that is renewed: a lost SYN is repeated ever more rarely.
         stuck = len(self._dials) == 1 and now - next(iter(self._dials.values())) >= _FRESH
         if (count < _MOST and spare) or (self._waiters and (count == 0 or (stuck and count == 1))):
@@ -160,7 +165,8 @@ class Connections:
             connection = dial.result()
             connection.terminate() if self._closed else self._hand_on(connection)
             return
-        self._next_spare = self._loop.time() + _SPARE_PAUSE
+        if self._spare_due is not None:
+            self._spare_due = self._loop.time() + _SPARE_PAUSE
         if isinstance(error, StoreRejected) or not (self._busy or self._dials):
             self._fail(error if isinstance(error, StoreError) else refusal_of(error))
 

@@ -30,10 +30,11 @@ _SETTINGS = {
     "tcp_user_timeout": "15s",
 }
 _PREPARE = """
-    SELECT set_config(name, value, false) FROM json_each_text($1::json) AS wanted(name, value)
-    WHERE name IN (SELECT name FROM pg_settings)
-    UNION ALL
-    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'
+    SELECT count(set_config(name, value, false)) FROM (
+        SELECT * FROM json_each_text($1::json) AS given(name, value) WHERE name IN (SELECT name FROM pg_settings)
+        UNION ALL
+        SELECT 'synchronous_commit', 'on' WHERE current_setting('synchronous_commit') = 'off'
+    ) AS wanted(name, value)
 """  # a server that forgets what it has answered would let two hold one claim
 
 Row = Mapping[str, object]

@@ -12,7 +12,7 @@ from aioelect._floors import Floors
 from aioelect._store import Capabilities, Claim, Contended, Granted, Refused, Released, Renewed, Watch
 
 from . import wire
-from .connections import bounded
+from .connections import bounded, say_goodbye
 from .runtime import Runtime, close_runtime, runtime_of
 from .source import Pool, Row, source_of
 
@@ -96,7 +96,7 @@ class PostgresStore:
             script = f"SELECT pg_advisory_xact_lock(hashtextextended('aioelect.create', 0));\n{self.ddl}"
             await bounded(connection, connection.execute(script), deadline)
         finally:
-            connection.terminate()
+            await say_goodbye(connection)
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free."""

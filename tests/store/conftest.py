@@ -6,6 +6,7 @@ connection with the first.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from aioelect._redis import store as store_module
 from aioelect._redis.store import open_store
 from aioelect._store import Claim, Granted, Holder, Store
 from support import servers
-from support.postgres import execute
+from support.postgres import execute, sessions
 from support.quorums import commissioned
 from support.servers import Server
 from support.wait import until
@@ -140,6 +141,24 @@ def floors(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 @pytest.fixture
+async def postgres_store(database: str) -> AsyncIterator[PostgresStore]:
+    """Make a store on PostgreSQL, with its table and no connection yet."""
+    made = PostgresStore(database)
+    await made.create()
+    await until(lambda: sessions(database) == [])
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def other_postgres_store(postgres_store: PostgresStore, database: str) -> AsyncIterator[PostgresStore]:
+    """Make another participant's, with connections of its own."""
+    made = PostgresStore(f"{database}?application_name=other")
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
 def store(make_store: MakeStore) -> Store:
     """Make a store."""
     return make_store()
@@ -187,6 +206,12 @@ def is_described(store: Store, holder: Holder | None, claim: Claim, token: int) 
         return (holder.token, holder.id, holder.remaining) == (None, None, None)
     assert holder.remaining is not None and claim.ttl - 1 < holder.remaining <= claim.ttl
     return (holder.identity, holder.token, holder.id) == (claim.identity, token, claim.id)
+
+
+async def on_own_connection(store: PostgresStore, query: str) -> object:
+    """Ask something over a connection of the store's."""
+    row = await store._runtime.connections.ask(query, (), asyncio.get_running_loop().time() + 5.0)
+    return row["it"]
 
 
 class FakeLink:

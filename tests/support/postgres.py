@@ -212,3 +212,25 @@ def execute(url: str, statement: str, *parameters: object) -> list[tuple[Any, ..
     with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
         cursor = connection.execute(statement.encode(), parameters or None)
         return cursor.fetchall() if cursor.description else []
+
+
+def sessions(url: str) -> list[int]:
+    """Process ids of the server's sessions in a database, oldest first, without the one that asks."""
+    rows = execute(
+        url,
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " ORDER BY backend_start",
+    )
+    return [pid for (pid,) in rows]
+
+
+@contextmanager
+def hanging(*pids: int) -> Iterator[None]:
+    """Let sessions take requests and answer nothing."""
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
