@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import TypeVar
 
 __all__ = ["sever", "silence"]
 
+T = TypeVar("T")
 
-def silence(task: asyncio.Task[object]) -> None:
+
+def silence(task: asyncio.Task[T]) -> None:
     """End a task whose loop will never run again."""
     with contextlib.suppress(Exception):
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001

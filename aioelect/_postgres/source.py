@@ -9,13 +9,15 @@ from urllib.parse import urlsplit
 
 from aioelect._errors import ConfigurationError
 
-from .refusals import refusal_of
+from .ending import silence
+from .refusals import refusal_of, timed_out
 
 __all__ = ["Connection", "Pool", "Row", "Source", "source_of"]
 
 _SCHEMES = ("postgresql", "postgres")
 
 _HANDSHAKE = 5.0  # it may be slower than one call's limit; past this, it is given up
+_PATIENCE = 0.5  # for one that nobody wants any more
 
 # Statement timeout: what one call may take at most, with room; a call's own limit comes from its timer and, where it
 # waits for a lock, from lock_timeout. Keepalives: a machine that vanished is noticed in 15 s, and its locks are freed.
@@ -85,13 +87,31 @@ class Source:
         Raises:
             StoreError: there is no connection, and why.
         """
+        opening = asyncio.get_running_loop().create_task(self._open(greeting), name="aioelect-handshake")
+        try:
+            await asyncio.wait({opening}, timeout=_HANDSHAKE)
+        except asyncio.CancelledError:
+            # Cancelled just after its socket was connected, asyncpg leaves an error behind that nobody retrieves.
+            await asyncio.wait({opening}, timeout=_PATIENCE)
+            opening.add_done_callback(_discard)
+            opening.cancel()
+            raise
+        except GeneratorExit:
+            silence(opening)
+            raise
+        if not opening.done():
+            opening.add_done_callback(_discard)
+            opening.cancel()
+            raise timed_out(_HANDSHAKE, "no connection")
+        return opening.result()
+
+    async def _open(self, greeting: str | None) -> Connection:
         connection: Connection | None = None
         try:
-            async with asyncio.timeout(_HANDSHAKE):
-                connection = await self._connect()
-                await connection.fetchrow(_PREPARE, _as_json(_SETTINGS))
-                if greeting is not None:
-                    await connection.execute(greeting)
+            connection = await self._connect()
+            await connection.fetchrow(_PREPARE, _as_json(_SETTINGS))
+            if greeting is not None:
+                await connection.execute(greeting)
         except BaseException as error:
             if connection is not None:
                 connection.terminate()
@@ -99,6 +119,11 @@ class Source:
                 raise refusal_of(error) from None
             raise
         return connection
+
+
+def _discard(opening: asyncio.Task[Connection]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().terminate()
 
 
 def source_of(dsn_or_pool: str | Pool) -> Source:

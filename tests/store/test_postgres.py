@@ -261,12 +261,19 @@ async def candidacy(store):
 async def advisory(store):
     await AdvisoryLock(sys.argv[1], "advisory").__aenter__()
 
+async def settled(how):
+    # Cancelled in the middle of a handshake, asyncpg itself may complain.
+    await how(store)
+    await asyncio.sleep(0.2)
+    while any(task.get_name() == "aioelect-handshake" for task in asyncio.all_tasks()):
+        await asyncio.sleep(0.01)
+
 store = PostgresStore(sys.argv[1])
 for how in (held, waiting, candidacy, advisory):
-    asyncio.run(how(store))
+    asyncio.run(settled(how))
 for how in (held, advisory):  # a loop that is merely closed; a task of the user's own would be the user's
     loop = asyncio.new_event_loop()
-    loop.run_until_complete(how(store))
+    loop.run_until_complete(settled(how))
     loop.close()
 asyncio.run(held(store))
 gc.collect()
