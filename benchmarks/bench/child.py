@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench.stage import settle
+from bench.stage import quiet, settle
 from support.processes import Child
 
 __all__ = ["Side", "main", "play"]
@@ -58,5 +58,7 @@ def play(role: Callable[..., Awaitable[None]], **arguments: object) -> Child:
 def main(emit: Emit, role: str, arguments: dict[str, Any]) -> None:
     """Play a role, in the child."""
     module, name = role.split(":")
+    coroutine = getattr(importlib.import_module(module), name)
+    quiet()
     settle()
-    asyncio.run(getattr(importlib.import_module(module), name)(Side(emit), **arguments))
+    asyncio.run(coroutine(Side(emit), **arguments))

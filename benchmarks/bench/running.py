@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.machine import about
 from bench.results import Outcome, Run
-from bench.stage import Bench, Case, Teller
+from bench.stage import Bench, Case, Teller, quiet
 from support import servers
 from support.servers import Server
 
@@ -20,6 +20,7 @@ __all__ = ["run_cases"]
 
 async def run_cases(chosen: Sequence[Case], console: Console, *, quick: bool) -> Run:
     """Measure; a case that breaks is noted and the rest goes on."""
+    quiet()
     binary = servers.newest()
     outcomes: dict[str, Outcome] = {}
     errors: dict[str, str] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from bench.rivals import RIVALS, Rival, SectionMaker
 from support import servers
 from support.servers import Server
 
-__all__ = ["Bench", "Case", "Player", "Slices", "case", "cases", "connections"]
+__all__ = ["Bench", "Case", "Player", "Slices", "case", "cases", "commands", "connections", "label", "quiet", "settle"]
 
 T = TypeVar("T")
 TTL = 15.0
@@ -161,6 +162,13 @@ def settle() -> None:
     gc.freeze()
 
 
+def quiet() -> None:
+    """Take the library's warnings off the screen: some cases lose claims by the dozen, on purpose."""
+    logger = logging.getLogger("aioelect")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+
+
 def label(name: str) -> str:
     """A rival's name as its connections carry it: no spaces are allowed there."""
     return name.replace(" ", "-")
@@ -176,9 +184,9 @@ def connections(server: Server, name: str) -> list[dict[str, str]]:
 def commands(server: Server, name: str) -> int:
     """How many commands the connections with a label have sent.
 
-    Where the server counts pipelines that is exact; else `tot-cmds`, which counts the commands inside scripts, too.
+    Where the server counts pipelines that is exact; else `tot-cmds`, which may count the commands inside scripts, too.
     """
-    return sum(int(fields.get("avg-pipeline-len-sum", fields["tot-cmds"])) for fields in connections(server, name))
+    return sum(int(fields.get("avg-pipeline-len-sum") or fields["tot-cmds"]) for fields in connections(server, name))
 
 
 def _installed(rival: Rival) -> bool:

@@ -2,5 +2,19 @@
 
 import importlib
 
-for _name in ("pair", "coroutines", "one_name", "hand_over"):
+for _name in (
+    "pair",
+    "coroutines",
+    "one_name",
+    "processes",
+    "hand_over",
+    "take_over",
+    "idle",
+    "held",
+    "herd",
+    "stopping",
+    "importing",
+    "renewal",
+    "growth",
+):
     importlib.import_module(f"bench.cases.{_name}")

@@ -26,7 +26,7 @@ async def hand_over(bench: Bench) -> Outcome:
     both share), so it contains the release, the notice or poll, and the acquisition. The other one has waited for 60 to
     160 ms, drawn anew each time so that no poll is in step. Ten in a row, the rivals in turn.
     """
-    rounds, length = bench.pick(12, 2), bench.pick(10, 4)
+    rounds, length = bench.pick(12, 1), bench.pick(10, 3)
     async with bench.players("hand-over") as (players, absent):
         with ExitStack() as stack:
             waiters = {

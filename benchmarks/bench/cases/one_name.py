@@ -22,7 +22,7 @@ async def one_name(bench: Bench) -> Outcome:
     coroutine was served. Each coroutine has an object of its own. Rivals in turn; what is still waited for at the end
     of a slice is served outside of it.
     """
-    rounds, length = bench.pick(6, 2), bench.pick(2.0, 0.5)
+    rounds, length = bench.pick(6, 1), bench.pick(2.0, 0.3)
     async with bench.players("one-name", CROWD) as (players, absent):
 
         async def one_slice(player: Player, number: int) -> tuple[float, list[int]]:

@@ -1,0 +1,144 @@
+"""How rates and times grow with the number of names, and of those who wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+
+from bench import stats
+from bench.child import Side, play
+from bench.results import US, Curve, Outcome, Row, Verdict
+from bench.rivals import RIVALS
+from bench.stage import TTL, Bench, Player, case, label
+from bench.stats import LINEAR
+
+COMPARED = (US, "redis-py Lock")
+HOLD = 0.02
+
+
+@case("growth-names", "acquire rate and p99 over 1 to 10,000 names")
+async def growth_names(bench: Bench) -> Outcome:
+    """So many coroutines, each with a name of its own, take and give back their lock; objects are made on the way.
+
+    The rate is pairs per second from the start of the first to the end of the last; p99 is that of the single pairs,
+    whose times contain all queueing. At least 2,000 pairs a slice, so small numbers repeat. Medians of the slices.
+    """
+    sizes, pairs, rounds = bench.pick([1, 10, 100, 1000, 10_000], [1, 10, 100]), bench.pick(2000, 200), bench.pick(3, 1)
+    async with bench.players("growth-names", max(sizes)) as (everybody, _):
+        players = [player for player in everybody if player.name in COMPARED]
+        slices = {}
+        for size in sizes:
+
+            async def one_slice(player: Player, _: int, size: int = size) -> tuple[float, float]:
+                return await _pairs(player, size, max(1, pairs // size))
+
+            slices[size] = (await bench.interleave(players, {}, rounds, one_slice)).of
+    curves, rows = [], []
+    for player in players:
+        who = player.name
+        rates = [stats.median([rate for rate, _ in slices[size][who]]) for size in sizes]
+        worst = [stats.median([p99 for _, p99 in slices[size][who]]) for size in sizes]
+        rows += [
+            Row(who, f"pairs, {size:,} names", "1/s", rate, count=rounds * size * max(1, pairs // size), note=_ms(late))
+            for size, rate, late in zip(sizes, rates, worst, strict=True)
+        ]
+        named = list(map(float, sizes))
+        once = [names / rate for names, rate in zip(sizes, rates, strict=True)]
+        curves += [
+            Curve("acquire rate", "names", "1/s", who, named, rates),
+            Curve("time for all names once", "names", "s", who, named, once),
+            Curve("p99 of a pair", "names", "s", who, named, worst),
+        ]
+    return Outcome(rows, _at_most_linear(curves[1:3]), curves, {"rounds": rounds, "pairs": pairs})
+
+
+def _ms(seconds: float) -> str:
+    return f"p99 of a pair {1e3 * seconds:.3g} ms"
+
+
+def _at_most_linear(curves: Sequence[Curve]) -> list[Verdict]:
+    return [Verdict(f"{it.figure} grows at most linearly (exponent)", it.exponent, LINEAR) for it in curves]
+
+
+async def _pairs(player: Player, names: int, times: int) -> tuple[float, float]:
+    clock = time.perf_counter
+    took: list[float] = []
+
+    async def one(number: int) -> None:
+        section = player.section(f"growth-{number}", TTL)
+        for _ in range(times):
+            start = clock()
+            async with section:
+                pass
+            took.append(clock() - start)
+
+    start = clock()
+    await asyncio.gather(*map(one, range(names)))
+    return names * times / (clock() - start), stats.percentile(took, 0.99)
+
+
+@case("growth-waiting", "hand-over over 1 to 200 waiting processes' worth of coroutines")
+async def growth_waiting(bench: Bench) -> Outcome:
+    """So many wait for one name that one more holds for 20 ms; whoever had it waits again once another has it.
+
+    Each has a client with connections of its own, so that nothing is shared: as many processes would do the same work,
+    but here one process does it all. Timed from the last instant inside the section of one to the first inside that of
+    the next, by one clock. Thirty hand-overs for each number; its first two are thrown away.
+    """
+    sizes, times = bench.pick([1, 2, 5, 10, 20, 50, 100, 200], [1, 5]), bench.pick(30, 5)
+    present, absent = bench.present("growth-waiting")
+    gaps: dict[str, dict[int, list[float]]] = {who: {} for who in COMPARED}
+    for number, size in enumerate(sizes):
+        for rival in present:
+            if rival.name in COMPARED:
+                bench.tell(number, len(sizes), f"{size} waiting, {rival.name}")
+                arguments = {"port": bench.server.port, "rival": rival.name, "waiting": size, "times": times + 2}
+                with play(line, **arguments) as child:
+                    gaps[rival.name][size] = (await child.expect(event="gaps", limit=120))["gaps"][2:]
+    curves = [_curve(who, of) for who, of in gaps.items() if of]
+    rows = [
+        Row(who, f"hand-over, {size} waiting", "s", stats.median(took), stats.percentile(took, 0.99), len(took))
+        for who, of in gaps.items()
+        for size, took in of.items()
+    ]
+    rows += [Row(name, "hand-over", note=why) for name, why in absent.items()]
+    return Outcome(rows, _at_most_linear(curves[:1]), curves, {"held s": HOLD, "hand-overs": times})
+
+
+def _curve(who: str, gaps: Mapping[int, list[float]]) -> Curve:
+    medians = [stats.median(took) for took in gaps.values()]
+    return Curve("hand-over", "waiting", "s", who, list(map(float, gaps)), medians)
+
+
+async def line(side: Side, port: int, rival: str, waiting: int, times: int) -> None:
+    """The process in which all wait."""
+    gaps: list[float] = []
+    left = 0.0
+    handed = asyncio.Event()  # the next one has begun
+    over = asyncio.Event()
+    async with AsyncExitStack() as stack:
+
+        async def one(number: int) -> None:
+            nonlocal left, handed
+            section = await stack.enter_async_context(RIVALS[rival].connect(port, 1, f"{label(rival)}-{number}"))
+            lock = section("growth-waiting", TTL)
+            while not over.is_set():
+                async with lock:
+                    if left:
+                        gaps.append(time.monotonic() - left)
+                    handed.set()
+                    mine = handed = asyncio.Event()
+                    await asyncio.sleep(HOLD)
+                    left = time.monotonic()
+                if len(gaps) >= times:
+                    over.set()
+                await mine.wait()
+
+        tasks = [asyncio.create_task(one(number)) for number in range(waiting + 1)]
+        await over.wait()
+        side.emit(event="gaps", gaps=gaps[:times])
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
