@@ -18,7 +18,7 @@ FAST := -m "not faults and not slow"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fast faults soak check format lowest bench bench-quick measure docs redis810 prometheus dashboard wheel clean
+.PHONY: help demo test fast faults soak check format lowest bench bench-quick bench-docs measure docs redis810 prometheus dashboard wheel clean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -53,10 +53,13 @@ bench: ## measure aioelect beside its rivals, about 15 minutes (ARGS="pair hand-
 bench-quick: ## the same in small, to see that every case works
 	@$(MAKE) --no-print-directory measure VENV=.venv-bench GROUP=bench ARGS="run --quick $(ARGS)"
 
+bench-docs: ## show the figures of the last "make bench" in the documents
+	@$(MAKE) --no-print-directory measure VENV=.venv-bench GROUP=bench ARGS="publish build/bench.json"
+
 measure: $(VENV)/installed
 	@$(BIN)/python benchmarks $(ARGS)
 
-docs: $(VENV)/installed ## renew the generated parts of docs/architecture.md
+docs: $(VENV)/installed ## renew the generated parts of the documents
 	@$(BIN)/python scripts/make_docs.py
 
 redis810: $(BIN)/python ## compile Redis 8.10 for the tests (cached)

@@ -1,13 +1,9 @@
-"""aioelect beside its rivals, on one server in one run. `make bench` makes the environment and runs it.
-
-python benchmarks run [--quick] [--json FILE] [CASE ...]
-python benchmarks list
-python benchmarks show FILE
-"""
+"""aioelect beside its rivals, on one server in one run: `make bench`, or `python benchmarks --help`."""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from pathlib import Path
 
@@ -66,6 +62,20 @@ def list_() -> None:
 def show(file: Path) -> None:
     """Print the tables of an earlier run."""
     report.show(results.load(file), _wide())
+
+
+@main.command()
+@click.argument("file", type=A_RUN)
+def publish(file: Path) -> None:
+    """Make a whole run the one that the documents show: figures, picture, and the pages' generated parts."""
+    published = results.load(file)
+    if published.about["quick"] or published.errors or published.outcomes.keys() != cases().keys():
+        raise click.ClickException(f"{file} is not a whole run: make bench")
+    from bench.picture import draw  # noqa: PLC0415 - matplotlib is needed here only
+
+    results.save(published, ROOT / "docs" / "performance.json")
+    draw(published, ROOT / "docs" / "performance.svg")
+    subprocess.run([sys.executable, ROOT / "scripts" / "make_docs.py"], check=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Fill the generated parts of the docs.
 
-The state diagram comes from the table in `_core/hold.py`, the scripts and the ACL line from their files. Run it after
-changing one of them (`make docs`); a test fails when it was forgotten. With --check it changes nothing and exits with 1
-if something is out of date.
+The state diagram comes from the table in `_core/hold.py`, the scripts and the ACL line from their files, the measured
+figures from docs/performance.json. Run it after changing one of them (`make docs`); a test fails when it was forgotten.
+With --check it changes nothing and exits with 1 if something is out of date.
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ from pathlib import Path
 from aioelect._core.hold import TABLE
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests")]
+
+import bench.cases  # noqa: E402, F401 - importing makes them known
+from bench import page, results, stage  # noqa: E402
+
 DOCS = ROOT / "docs"
 SCRIPTS = ROOT / "aioelect" / "_redis" / "lua"
 
@@ -39,29 +44,41 @@ def pages() -> dict[Path, dict[str, str]]:
     """What is generated, by page and mark."""
     scripts = {name: script(name) for name in ("acquire", "renew", "release", "ask", "describe")}
     acl = f"```\n{(DOCS / 'acl.txt').read_text().strip()}\n```"
-    return {DOCS / "architecture.md": {"states": diagram(), **scripts}, DOCS / "operations.md": {"acl": acl}}
+    run, cases = results.load(DOCS / "performance.json"), stage.cases()
+    return {
+        DOCS / "architecture.md": {"states": diagram(), **scripts},
+        DOCS / "operations.md": {"acl": acl},
+        DOCS / "performance.md": {
+            "where": page.where(run),
+            "targets": page.targets(run),
+            "growth": page.growth(run),
+            "figures": page.figures(run, cases),
+            "definitions": page.definitions(run, cases),
+        },
+        ROOT / "README.md": {"performance": page.readme(run)},
+    }
 
 
-def filled(page: Path, parts: dict[str, str]) -> str:
+def filled(path: Path, parts: dict[str, str]) -> str:
     """A page with every generated part made anew."""
-    text = page.read_text()
+    text = path.read_text()
     for name, part in parts.items():
         before, mark, rest = text.partition(f"<!-- generated: {name} -->\n")
         _, end, after = rest.partition("<!-- end -->")
         if not (mark and end):
-            raise SystemExit(f"{page.name} has no place for the generated part {name!r}")
+            raise SystemExit(f"{path.name} has no place for the generated part {name!r}")
         text = f"{before}{mark}{part}\n{end}{after}"
     return text
 
 
 def main() -> int:
     """Write the pages, or check them."""
-    stale = {page: text for page, parts in pages().items() if (text := filled(page, parts)) != page.read_text()}
-    for page, text in stale.items():
+    stale = {path: text for path, parts in pages().items() if (text := filled(path, parts)) != path.read_text()}
+    for path, text in stale.items():
         if "--check" in sys.argv:
-            print(f"{page} is out of date: run 'make docs'", file=sys.stderr)
+            print(f"{path} is out of date: run 'make docs'", file=sys.stderr)
         else:
-            page.write_text(text)
+            path.write_text(text)
     return int(bool(stale) and "--check" in sys.argv)
 
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import stats
+from bench import page, stats
 from bench.results import Curve, Outcome, Row, Run, Verdict, load, save
+from bench.stage import Bench, Case
 from bench.stats import Spread
 
 ROOT = Path(__file__).parent.parent
@@ -103,6 +104,9 @@ def test_a_small_case_runs_and_says_what_it_saw(tmp_path: Path) -> None:
     assert "at most 0.9x redis-py Lock" in done.stdout
     shown = _run_bench("show", str(file))
     assert shown.stdout == done.stdout
+    published = _run_bench("publish", str(file))
+    assert published.returncode == 1
+    assert "not a whole run" in published.stderr
 
 
 def test_a_case_that_breaks_is_told_by_the_exit_code_and_the_others_go_on(tmp_path: Path) -> None:
@@ -129,6 +133,22 @@ runpy.run_path(bench.__path__[0] + "/../__main__.py", run_name="__main__")
     run = load(file)
     assert run.errors == {"broken": "RuntimeError: on purpose"}
     assert list(run.outcomes) == ["pair"]
+
+
+def test_a_page_shows_every_target_and_every_rival_that_can_not_take_part() -> None:
+    rows = [Row("aioelect", "time", "s", 1e-4, 2e-4, 10, Spread(1, 1, 1)), Row("other", "time", note="a|b")]
+    outcome = Outcome(rows, [Verdict("fast", 1.0, 2.0), Verdict("slow", 3.0, 2.0)])
+    run = Run({}, {"pair": outcome}, {})
+    cases = {"pair": Case("pair", "one pair", _nothing)}
+    assert page.targets(run).splitlines()[2:] == ["| pair | fast | 1 | met |", "| pair | slow | 3 | MISSED |"]
+    assert page.figures(run, cases).splitlines()[4:] == [
+        "| aioelect | time | 100 us | 200 us | 10 | 1x (1 to 1) |  |",
+        "| other | time | can't |  |  |  | a\\|b |",
+    ]
+
+
+async def _nothing(_: Bench) -> Outcome:
+    return Outcome()
 
 
 def test_every_case_has_a_definition_and_every_rival_that_is_left_out_a_reason() -> None:

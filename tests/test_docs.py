@@ -82,7 +82,7 @@ async def test_the_fastapi_example_leads_within_the_lifespan(server: Server) -> 
     assert server.call("EXISTS", "aioelect:{scheduler}") == 0
 
 
-def test_the_generated_parts_of_the_architecture_page_are_up_to_date() -> None:
+def test_the_generated_parts_of_the_pages_are_up_to_date() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, ROOT / "scripts" / "make_docs.py", "--check"], check=True, env=environment)
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
-from bench.results import Curve, Row, Run, Verdict
+from bench.results import Curve, Row, Run
 from bench.stage import cases
 
-__all__ = ["figure", "show", "spread_text", "verdict_text"]
+__all__ = ["figure", "show", "spread_text"]
 
 
 def figure(value: float | None, unit: str) -> str:
@@ -32,12 +32,6 @@ def spread_text(row: Row) -> str:
     if row.ratio is None:
         return ""
     return f"{row.ratio.median:.3g}x ({row.ratio.low:.3g} to {row.ratio.high:.3g})"
-
-
-def verdict_text(verdict: Verdict) -> str:
-    """Met, or not, and by how much."""
-    word = "met" if verdict.met else ("not reached" if verdict.stretch else "MISSED")
-    return f"{word}: {verdict.seen:.3g}"
 
 
 def show(run: Run, console: Console) -> None:
@@ -82,7 +76,7 @@ def _targets(run: Run) -> Table:
     table = Table("case", "target", "seen", "verdict", title="targets", title_justify="left")
     for name, outcome in run.outcomes.items():
         for verdict in outcome.verdicts:
-            word, seen = verdict_text(verdict).split(": ")
             colour = "green" if verdict.met else ("yellow" if verdict.stretch else "red")
-            table.add_row(name, verdict.target + (" (stretch)" * verdict.stretch), seen, f"[{colour}]{word}[/]")
+            word = f"[{colour}]{verdict.word}[/]"
+            table.add_row(name, verdict.title, f"{verdict.seen:.3g}", word)
     return table

@@ -45,6 +45,16 @@ class Verdict:
         """Whether the figure is within the limit; the limit itself is."""
         return self.seen >= self.limit if self.at_least else self.seen <= self.limit
 
+    @property
+    def word(self) -> str:
+        """The verdict itself."""
+        return "met" if self.met else "not reached" if self.stretch else "MISSED"
+
+    @property
+    def title(self) -> str:
+        """The target, for a table."""
+        return f"{self.target} (stretch)" if self.stretch else self.target
+
 
 @dataclass(frozen=True)
 class Curve:

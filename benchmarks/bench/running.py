@@ -31,10 +31,14 @@ async def run_cases(chosen: Sequence[Case], console: Console, *, quick: bool) ->
                 try:
                     outcomes[case.name] = await case.measure(Bench(server, quick, tell))
                 except Exception as error:  # noqa: BLE001 - the other cases are worth having
-                    errors[case.name] = f"{type(error).__name__}: {error}"
-                    console.print_exception()
+                    errors[case.name] = _tail(f"{type(error).__name__}: {error}")
             outcomes.setdefault(case.name, Outcome()).settings["took s"] = round(time.monotonic() - began, 1)
     return Run(about(binary, quick=quick), {k: v for k, v in outcomes.items() if k not in errors}, errors)
+
+
+def _tail(text: str, lines: int = 15) -> str:
+    """The end of an error: a child process that died has left its whole traceback in it."""
+    return "\n".join(text.splitlines()[-lines:])
 
 
 class _Begin:

@@ -13,6 +13,7 @@ for _name in (
     "held",
     "herd",
     "stopping",
+    "hung",
     "importing",
     "renewal",
     "growth",

@@ -20,7 +20,7 @@ async def coroutines(bench: Bench) -> Outcome:
     pairs, whose times contain all queueing. The objects are made before. Rivals in turn; the first round is thrown
     away. Connections are counted by CLIENT LIST during an additional slice that is not timed.
     """
-    crowd, times, rounds = bench.pick(1000, 100), 3, bench.pick(10, 1)
+    crowd, times, rounds = bench.pick(1000, 100), 3, bench.pick(6, 1)
     async with bench.players("coroutines", crowd) as (players, absent):
         sections = {
             player.name: [player.section(f"coroutine-{number}", TTL) for number in range(crowd)] for player in players

@@ -95,7 +95,7 @@ async def _locks(server: Server, rival: Rival, number_of: int, crowd: int) -> tu
         ]
         for child in processes:
             await child.expect(event="waits", limit=60)
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(0.5)
         before = commands(server, rival.name)
         holder.kill()
         for key in server.call("KEYS", f"*{name}*"):
