@@ -17,7 +17,7 @@ from support.servers import Server
 from support.wait import until
 
 WHAT = "commands until the next leads"
-PROCESSES, TTL = 10, 3.0
+PROCESSES = 10
 
 
 @case("herd", "1,000 electors for one name in 10 processes; the leader dies")
@@ -29,14 +29,15 @@ async def herd(bench: Bench) -> Outcome:
     rival 1,000 waiters in ten processes want one lock whose holder dies with 2 s of ttl left; once.
     """
     crowd, processes, kills = bench.pick(100, 20), bench.pick(PROCESSES, 2), bench.pick(3, 1)
+    ttl = bench.pick(3.0, 1.0)
     present, absent = bench.present("herd")
     with bench.own_server() as server:
-        ours = await _elections(bench, server, processes, crowd, kills)
+        ours = await _elections(bench, server, ttl, processes, crowd, kills)
         rows = [Row(US, WHAT, "", stats.median(ours), max(ours), len(ours), note=f"each time: {ours}")]
         for number, rival in enumerate(rival for rival in present if rival.name != US):
             bench.tell(number, len(present) - 1, rival.name)
             try:
-                seen, took = await _locks(server, rival, processes, crowd)
+                seen, took = await _locks(server, rival, 2 / 3 * ttl, processes, crowd)
             except AssertionError as error:
                 rows.append(Row(rival.name, WHAT, note=str(error).splitlines()[0][:100]))
             else:
@@ -45,18 +46,18 @@ async def herd(bench: Bench) -> Outcome:
     return Outcome(
         rows,
         [Verdict("at most 30 commands", max(ours), 30)],
-        settings={"electors in a process": crowd, "kills": kills, "ttl s": TTL},
+        settings={"electors in a process": crowd, "kills": kills, "ttl s": ttl},
     )
 
 
-async def _elections(bench: Bench, server: Server, number_of: int, crowd: int, kills: int) -> list[int]:
+async def _elections(bench: Bench, server: Server, ttl: float, number_of: int, crowd: int, kills: int) -> list[int]:
     found = []
     with ExitStack() as stack:
         processes: dict[str, Child] = {}
 
         def start(number: int) -> None:
             called = f"herd-{number}"
-            child = play(candidates, port=server.port, ttl=TTL, electors=crowd, called=called, name="herd")
+            child = play(candidates, port=server.port, ttl=ttl, electors=crowd, called=called, name="herd")
             processes[called] = stack.enter_context(child)
 
         start(0)
@@ -69,11 +70,11 @@ async def _elections(bench: Bench, server: Server, number_of: int, crowd: int, k
             start(number_of + kill)
             for child in processes.values():
                 await child.expect(event="stands", limit=60)
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(ttl / 2)
             dead = processes.pop(leading)
             before = sum(commands(server, called) for called in processes)
             dead.kill()
-            leading = await until(lambda: _leader(processes), limit=TTL * 3)
+            leading = await until(lambda: _leader(processes), limit=ttl * 3 + 10)
             found.append(sum(commands(server, called) for called in processes) - before)
     return found
 
@@ -82,7 +83,7 @@ def _leader(processes: dict[str, Child]) -> str | None:
     return next((called for called, child in processes.items() if child.find(event="leads")), None)
 
 
-async def _locks(server: Server, rival: Rival, number_of: int, crowd: int) -> tuple[int, float]:
+async def _locks(server: Server, rival: Rival, left: float, number_of: int, crowd: int) -> tuple[int, float]:
     name = f"herd-{label(rival.name)}"
     with ExitStack() as stack:
         holder = stack.enter_context(play(waiters, port=server.port, rival=rival.name, name=name, crowd=1, called="h"))
@@ -99,7 +100,7 @@ async def _locks(server: Server, rival: Rival, number_of: int, crowd: int) -> tu
         before = commands(server, rival.name)
         holder.kill()
         for key in server.call("KEYS", f"*{name}*"):
-            server.call("PEXPIRE", key, 2000)
+            server.call("PEXPIRE", key, round(1000 * left))
         died = time.monotonic()
         await until(lambda: any(child.find(event="has") for child in processes), limit=30)
         return commands(server, rival.name) - before, time.monotonic() - died

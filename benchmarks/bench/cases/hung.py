@@ -12,8 +12,6 @@ from bench.stage import Bench, case
 from support.proxy import Proxy
 
 WHAT = "how much later the slowest renewal is"
-TTL = 9.0
-TRY_LIMIT = (0.8 - 1 / 3) * TTL / 3
 
 
 @case("hung", "one connection hangs under 1,000 claims")
@@ -26,9 +24,10 @@ async def hung(bench: Bench) -> Outcome:
     trouble, and in two from just before the connection hangs. The difference is by how much the hung connection delayed
     a renewal; the promise is one try limit, 1.4 s here.
     """
-    claims = bench.pick(1000, 50)
+    claims, ttl = bench.pick(1000, 50), bench.pick(9.0, 3.0)
+    try_limit = (0.8 - 1 / 3) * ttl / 3
     async with Proxy(bench.server) as proxy:
-        with play(holder, port=proxy.port, claims=claims) as child:
+        with play(holder, port=proxy.port, claims=claims, ttl=ttl) as child:
             await child.expect(event="holds", limit=60)
             least, lost = {}, 0
             for number, trouble in enumerate((False, True)):
@@ -42,12 +41,12 @@ async def hung(bench: Bench) -> Outcome:
     note = f"least life left: {least[False]:.2f} s, then {least[True]:.2f} s; {lost} of {claims:,} lost"
     verdicts = [
         Verdict("none lost", lost, 0),
-        Verdict(f"delayed by at most one try limit, {TRY_LIMIT:.2f} s", delay, TRY_LIMIT),
+        Verdict(f"delayed by at most one try limit, {try_limit:.2f} s", delay, try_limit),
     ]
-    return Outcome([Row(US, WHAT, "s", delay, count=claims, note=note)], verdicts, settings={"ttl s": TTL})
+    return Outcome([Row(US, WHAT, "s", delay, count=claims, note=note)], verdicts, settings={"ttl s": ttl})
 
 
-async def holder(side: Side, port: int, claims: int) -> None:
+async def holder(side: Side, port: int, claims: int, ttl: float) -> None:
     """The process that holds the claims."""
     redis = client(port, 1, US)
     terms: list[aioelect.Term] = []
@@ -56,9 +55,9 @@ async def holder(side: Side, port: int, claims: int) -> None:
 
     async def hold(number: int) -> None:
         nonlocal lost
-        await asyncio.sleep(TTL / 3 * number / claims)
+        await asyncio.sleep(ttl / 3 * number / claims)
         try:
-            async with aioelect.Lease(redis, f"hung-{number}", ttl=TTL, observers=[]) as term:
+            async with aioelect.Lease(redis, f"hung-{number}", ttl=ttl, observers=[]) as term:
                 terms.append(term)
                 if len(terms) == claims:
                     all_held.set()
@@ -72,8 +71,8 @@ async def holder(side: Side, port: int, claims: int) -> None:
         await all_held.wait()
         side.emit(event="holds")
         async for _ in side.commands():
-            least = TTL
-            for _ in range(round(2 * TTL / 3 / 0.005)):
+            least = ttl
+            for _ in range(round(2 * ttl / 3 / 0.005)):
                 least = min(least, *(term.remaining() for term in terms))
                 await asyncio.sleep(0.005)
             side.emit(event="watched", least=least, lost=lost)
