@@ -69,7 +69,13 @@ def test_the_law_of_growth_is_found_from_points_on_it(power: float, law: str) ->
     sizes = [1.0, 10.0, 100.0, 1000.0]
     curve = Curve("time", "names", "s", "aioelect", sizes, [3 * size**power for size in sizes])
     assert curve.exponent == pytest.approx(power, abs=1e-9)
-    assert curve.law == law
+    assert curve.law == f"n^{power:.2f}, at its steepest n^{power:.2f}: {law}"
+
+
+def test_a_knee_at_the_end_of_a_curve_is_not_hidden_by_the_fit() -> None:
+    curve = Curve("time", "names", "s", "aioelect", [1, 10, 100, 1000, 10_000], [1, 8, 60, 500, 50_000])
+    assert curve.exponent < 1.15
+    assert curve.steepest > 1.3
 
 
 def test_a_verdict_is_met_at_its_limit_and_not_beyond() -> None:

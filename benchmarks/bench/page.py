@@ -34,7 +34,8 @@ def where(run: Run) -> str:
     machine = about["machine"]
     return (
         f"Measured by `{COMMAND}` on {machine['cpu']}, {machine['cores']} cores, {machine['system']}, "
-        f"Python {about['python']}; server {about['server']} on the same machine; {versions}. {about['at'][:10]}."
+        f"Python {about['python']}; server {about['server']} on the same machine; {versions}. "
+        f"{about['at'][:10]}, load average before: {machine['load before']:.1f}."
     )
 
 
@@ -80,7 +81,7 @@ def growth(run: Run) -> str:
                 f"{curve.figure} over {curve.size}",
                 curve.who,
                 ", ".join(f"{s:,.0f}: {figure(v, curve.unit)}" for s, v in zip(curve.sizes, curve.values, strict=True)),
-                f"n^{curve.exponent:.2f}: {curve.law}",
+                curve.law,
             )
             for outcome in run.outcomes.values()
             for curve in outcome.curves

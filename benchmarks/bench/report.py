@@ -68,7 +68,7 @@ def _growth(curves: Iterable[Curve]) -> Table:
     table = Table("figure", "who", "over", "seen", "grows like", title="growth", title_justify="left")
     for curve in curves:
         points = ", ".join(f"{s:g}: {figure(v, curve.unit)}" for s, v in zip(curve.sizes, curve.values, strict=True))
-        table.add_row(curve.figure, curve.who, curve.size, points, f"n^{curve.exponent:.2f}, {curve.law}")
+        table.add_row(curve.figure, curve.who, curve.size, points, curve.law)
     return table
 
 

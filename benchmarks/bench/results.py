@@ -11,7 +11,7 @@ from typing import Any
 from bench import stats
 from bench.stats import Spread
 
-__all__ = ["Curve", "Outcome", "Row", "Run", "Verdict", "load", "save", "timing_row"]
+__all__ = ["Curve", "Outcome", "Row", "Run", "Verdict", "at_most_linear", "load", "save", "timing_row"]
 
 US = "aioelect"
 
@@ -73,9 +73,20 @@ class Curve:
         return stats.exponent(self.sizes, self.values)
 
     @property
+    def steepest(self) -> float:
+        """The largest such e over three neighbouring sizes."""
+        return stats.steepest(self.sizes, self.values)
+
+    @property
     def law(self) -> str:
-        """The law that was seen, in words."""
-        return stats.law(self.exponent)
+        """The law that was seen: the exponent, its worst stretch, and a word."""
+        return f"n^{self.exponent:.2f}, at its steepest n^{self.steepest:.2f}: {stats.law(self.exponent)}"
+
+
+def at_most_linear(curves: Iterable[Curve]) -> list[Verdict]:
+    """The target of every curve of growth."""
+    what = "grows at most linearly (exponent at its steepest)"
+    return [Verdict(f"{curve.figure} {what}", curve.steepest, stats.LINEAR) for curve in curves]
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,7 @@ def save(run: Run, path: Path) -> None:
         for verdict, its in zip(outcome.verdicts, plain["verdicts"], strict=True):
             its["met"] = verdict.met
         for curve, its in zip(outcome.curves, plain["curves"], strict=True):
-            its |= {"exponent": curve.exponent, "law": curve.law}
+            its |= {"exponent": curve.exponent, "steepest": curve.steepest, "law": curve.law}
     path.write_text(json.dumps(data, indent=1) + "\n")
 
 
@@ -124,7 +135,7 @@ def load(path: Path) -> Run:
 def _outcome(plain: dict[str, Any]) -> Outcome:
     rows = [Row(**{**row, "ratio": row["ratio"] and Spread(**row["ratio"])}) for row in plain["rows"]]
     verdicts = [Verdict(**_without(verdict, "met")) for verdict in plain["verdicts"]]
-    curves = [Curve(**_without(curve, "exponent", "law")) for curve in plain["curves"]]
+    curves = [Curve(**_without(curve, "exponent", "steepest", "law")) for curve in plain["curves"]]
     return Outcome(rows, verdicts, curves, plain["settings"])
 
 

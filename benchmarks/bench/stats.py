@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Spread", "exponent", "jain", "law", "max_over_min", "median", "percentile", "ratios", "spread"]
+__all__ = ["Spread", "exponent", "jain", "law", "max_over_min", "median", "percentile", "ratios", "spread", "steepest"]
 
 LINEAR = 1.15
 """An exponent up to here counts as linear: a fit over a few noisy points is no sharper."""
@@ -62,6 +62,12 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
     """The e of values ~ sizes^e that fits best (least squares of the logarithms)."""
     xs, ys = [math.log(size) for size in sizes], [math.log(value) for value in values]
     return statistics.linear_regression(xs, ys).slope
+
+
+def steepest(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """The largest exponent over three neighbouring points: one fit over all hides a knee at the end."""
+    starts = range(max(1, len(sizes) - 2))
+    return max(exponent(sizes[start : start + 3], values[start : start + 3]) for start in starts)
 
 
 def law(power: float) -> str:

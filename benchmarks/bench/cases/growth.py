@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from bench import stats
 from bench.child import Side, play
-from bench.results import US, Curve, Outcome, Row, Verdict
+from bench.results import US, Curve, Outcome, Row, at_most_linear
 from bench.rivals import RIVALS
 from bench.stage import TTL, Bench, Player, case, label
-from bench.stats import LINEAR
 
 COMPARED = (US, "redis-py Lock")
 HOLD = 0.02
@@ -51,15 +50,11 @@ async def growth_names(bench: Bench) -> Outcome:
             Curve("time for all names once", "names", "s", who, named, once),
             Curve("p99 of a pair", "names", "s", who, named, worst),
         ]
-    return Outcome(rows, _at_most_linear(curves[1:3]), curves, {"rounds": rounds, "pairs": pairs})
+    return Outcome(rows, at_most_linear(curves[1:3]), curves, {"rounds": rounds, "pairs": pairs})
 
 
 def _ms(seconds: float) -> str:
     return f"p99 of a pair {1e3 * seconds:.3g} ms"
-
-
-def _at_most_linear(curves: Sequence[Curve]) -> list[Verdict]:
-    return [Verdict(f"{it.figure} grows at most linearly (exponent)", it.exponent, LINEAR) for it in curves]
 
 
 async def _pairs(player: Player, names: int, times: int) -> tuple[float, float]:
@@ -104,7 +99,7 @@ async def growth_waiting(bench: Bench) -> Outcome:
         for size, took in of.items()
     ]
     rows += [Row(name, "hand-over", note=why) for name, why in absent.items()]
-    return Outcome(rows, _at_most_linear(curves[:1]), curves, {"held s": HOLD, "hand-overs": times})
+    return Outcome(rows, at_most_linear(curves[:1]), curves, {"held s": HOLD, "hand-overs": times})
 
 
 def _curve(who: str, gaps: Mapping[int, list[float]]) -> Curve:

@@ -36,7 +36,7 @@ async def importing(bench: Bench) -> Outcome:
     The first round, which writes the .pyc files, is thrown away. `redis.asyncio`, which aioelect imports too, is the
     measure. The interpreter's own start is not in it.
     """
-    rounds = bench.pick(20, 1)
+    rounds = bench.pick(10, 1)
     took: dict[str, list[float]] = {}
     absent: dict[str, str] = {}
     loaded = False
