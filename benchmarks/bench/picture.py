@@ -13,10 +13,10 @@ from bench.results import US, Curve, Run
 __all__ = ["draw"]
 
 PANELS = (
-    (("acquire rate",), "pairs per second over names", 1.0, "pairs/s"),
-    (("p99 of a pair",), "p99 of a pair over names, one coroutine each", 1e3, "ms"),
-    (("hand-over",), "hand-over over waiting processes' worth of coroutines", 1e3, "ms"),
-    (("memory", "CPU"), "memory and CPU over held claims", 1.0, ""),
+    (("acquire rate",), "acquire + release", 1.0, "pairs/s", "names, one coroutine each"),
+    (("p99 of a pair",), "acquire + release", 1e3, "p99 in ms", "names, one coroutine each"),
+    (("hand-over",), "hand-over", 1e3, "median in ms", "waiting processes' worth of coroutines"),
+    (("memory", "CPU"), "holding", 1.0, "", "claims held in one process"),
 )
 COLOURS = {US: "#1f6feb", "redis-py Lock": "#8b949e"}
 
@@ -28,18 +28,22 @@ def draw(run: Run, path: Path) -> None:
     from matplotlib import pyplot as plt  # noqa: PLC0415 - after the backend was chosen
 
     figure, axes = plt.subplots(2, 2, figsize=(11, 7.5))
-    for panel, (names, title, factor, unit) in zip(axes.flat, PANELS, strict=True):
+    for panel, (names, title, factor, unit, size) in zip(axes.flat, PANELS, strict=True):
         for curve in _curves(run, names):
             values = [value * factor for value in curve.values]
             if curve.unit == "B":
                 values = [value / 2**20 for value in values]
             panel.plot(curve.sizes, values, "o-", color=_colour(curve), label=_label(curve))
-        panel.set(title=title, xscale="log", yscale="log", ylabel=unit)
-        panel.legend()
+        panel.set(title=title, xscale="log", yscale="log", xlabel=size, ylabel=unit)
+        if unit == "pairs/s":
+            panel.set(yscale="linear")
+            panel.set_ylim(bottom=0)
+        if panel.lines:
+            panel.legend()
     about = run.about
     figure.suptitle(
-        f"{about['machine']['cpu']}, {about['machine']['cores']} cores, {about['server']}: "
-        f"both axes logarithmic, a straight line of slope 1 is linear"
+        f"{about['machine']['cpu']}, {about['machine']['cores']} cores, {about['server']}; "
+        f"where both axes are logarithmic, a straight line of slope 1 is linear"
     )
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)

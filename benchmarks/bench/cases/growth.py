@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -14,7 +15,7 @@ from bench.rivals import RIVALS
 from bench.stage import TTL, Bench, Player, case, label
 
 COMPARED = (US, "redis-py Lock")
-HOLD = 0.02
+HOLD = (0.02, 0.12)  # drawn anew each time, so that no poll is in step
 
 
 @case("growth-names", "acquire rate and p99 over 1 to 10,000 names")
@@ -76,7 +77,7 @@ async def _pairs(player: Player, names: int, times: int) -> tuple[float, float]:
 
 @case("growth-waiting", "hand-over over 1 to 200 waiting processes' worth of coroutines")
 async def growth_waiting(bench: Bench) -> Outcome:
-    """So many wait for one name that one more holds for 20 ms; whoever had it waits again once another has it.
+    """So many wait for one name that one more holds for 20 to 120 ms; whoever had it waits again once another has it.
 
     Each has a client with connections of its own, so that nothing is shared: as many processes would do the same work,
     but here one process does it all. Timed from the last instant inside the section of one to the first inside that of
@@ -125,7 +126,7 @@ async def line(side: Side, port: int, rival: str, waiting: int, times: int) -> N
                         gaps.append(time.monotonic() - left)
                     handed.set()
                     mine = handed = asyncio.Event()
-                    await asyncio.sleep(HOLD)
+                    await asyncio.sleep(random.uniform(*HOLD))
                     left = time.monotonic()
                 if len(gaps) >= times:
                     over.set()
