@@ -24,7 +24,9 @@ COLOURS = {US: "#1f6feb", "redis-py Lock": "#8b949e"}
 def draw(run: Run, path: Path) -> None:
     """Write the picture; the format follows the file's name. The same run gives the same bytes."""
     mpl.use("Agg")
-    mpl.rcParams.update({"svg.hashsalt": "aioelect", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3})
+    mpl.rcParams.update(
+        {"svg.hashsalt": "aioelect", "svg.fonttype": "none", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3}
+    )
     from matplotlib import pyplot as plt  # noqa: PLC0415 - after the backend was chosen
 
     figure, axes = plt.subplots(2, 2, figsize=(11, 7.5))
