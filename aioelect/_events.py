@@ -124,13 +124,13 @@ def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
                 term,
                 reason=outcome.value,
             )
-        case TermOver(term=term, outcome=ReleaseOutcome.UNKNOWN):
+        case TermOver(term=term, outcome=ReleaseOutcome.UNKNOWN as outcome):
             _say(
                 logging.WARNING,
                 "%s: the release by %s, token %d (term %s), was not confirmed; the claim ends with its ttl: %s",
                 term,
                 fact.cause,
-                reason="release not confirmed",
+                reason=outcome.value,
             )
         case TermOver(term=term):
             _say(logging.INFO, "%s: %s has let it go, token %d (term %s)", term, reason=fact.reason.value)

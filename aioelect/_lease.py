@@ -16,7 +16,7 @@ import anyio
 from aioelect._background import settled
 from aioelect._core.names import check_identity, check_name, check_prefix
 from aioelect._core.timing import RELEASE_LIMIT, Duration, Timing
-from aioelect._errors import ConfigurationError, NotAcquired, NotHeld
+from aioelect._errors import ConfigurationError, NotAcquired, NotHeld, reason_of
 from aioelect._events import Observers
 from aioelect._guard import Guard, left_elsewhere
 from aioelect._keeper import Keeper
@@ -26,7 +26,7 @@ from aioelect._store import Holder, Stand, Store
 from aioelect._term import Term, check_function
 from aioelect._tokens import TokenSource
 from aioelect._waiter import LateWin, Request, Waiter, Win
-from aioelect.facts import Declared, Observer
+from aioelect.facts import AcquisitionFailed, Declared, Observer
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis, RedisCluster
@@ -129,8 +129,14 @@ class Session:
                 return won[0]
             except LateWin:
                 await undo(self.store, waiter.claim, RELEASE_LIMIT)
-                waiter.renounce()
+                try:
+                    waiter.renounce()
+                except NotAcquired:
+                    self.observers(AcquisitionFailed(self.name, self.identity, waiter.waited, "late"))
+                    raise
             except BaseException as exc:
+                reason = "cancelled" if _is_cancellation(exc) else reason_of(exc)
+                self.observers(AcquisitionFailed(self.name, self.identity, waiter.waited, reason))
                 if waiter.in_doubt:
                     await undo(self.store, waiter.claim, RELEASE_LIMIT if _is_cancellation(exc) else _UNDO_PATIENCE)
                 raise

@@ -20,6 +20,7 @@ from typing import Literal, Protocol
 from aioelect._core.hold import EndReason
 
 __all__ = [
+    "AcquisitionFailed",
     "CandidacyBegan",
     "CandidacyFailed",
     "CandidacyOver",
@@ -99,6 +100,16 @@ class TermBegan:
     failover: float | None  # seconds since the last sign of life of another holder; None: none was seen while waiting
     leads_for: Callable[[], float] = field(repr=False, compare=False)
     """Seconds until the work is stopped unless a renewal is confirmed, 0.0 from the stop on; any thread may call."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcquisitionFailed:
+    """An acquisition has ended without a claim; nothing of ours is left behind."""
+
+    name: str
+    identity: str
+    waited: float
+    reason: str  # "held", "cancelled", or as for `StoreFailed`
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +255,7 @@ Fact = (
     | CandidacyBegan
     | CandidacyOver
     | CandidacyFailed
+    | AcquisitionFailed
     | TermBegan
     | RenewalConfirmed
     | RenewalFailed

@@ -8,7 +8,6 @@ worker that is scraped through another one's answer, so there it is written on e
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -21,44 +20,16 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from aioelect._core.hold import EndReason
-from aioelect.facts import (
-    CandidacyBegan,
-    CandidacyOver,
-    Declared,
-    DrainOverrun,
-    Fact,
-    LoopLag,
-    Observer,
-    ReleaseOutcome,
-    RenewalConfirmed,
-    RenewalFailed,
-    StoreFailed,
-    TermBegan,
-    TermInfo,
-    TermOver,
-    TermStopped,
-    WriteRefused,
-)
+from aioelect import _measures
+from aioelect._measures import INSTRUMENTS, OTHER, Bounded, Instrument, Leading, measures, name_of
+from aioelect.facts import Fact, Observer, WriteRefused
 
 __all__ = ["Metrics", "MultiProcessCollector", "default"]
 
 IS_LEADER = "leader_election_is_leader"
 LEADS_UNTIL = "leader_election_leads_until_timestamp_seconds"
-_HELP = {
-    IS_LEADER: "1 while this process leads, by its clock; else 0.",
-    LEADS_UNTIL: "Unix time until which this process leads unless it renews, or has led; 0: never did.",
-}
-OTHER = "_other"
-
-_logger = logging.getLogger("aioelect")
-_ENDS = (EndReason.RELEASED, EndReason.EXPIRED, EndReason.TAKEN, EndReason.OVERRUN)
-_ERRORS = ("timeout", "connection")  # others show up with their first occurrence
-_MOST_ERRORS = 40
-_WAITS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
-_TRIPS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
-_HOLDS = (0.01, 0.1, 1, 10, 60, 600, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600)
-_SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.8)
+_HELP = {IS_LEADER: _measures.IS_LEADER, LEADS_UNTIL: _measures.LEADS_UNTIL}
+_ERRORS = 40  # classes of errors at most: a store of the user's own may say anything
 
 
 class Metrics:
@@ -84,40 +55,18 @@ class Metrics:
         self._limit = limit
         self._instruments = _instruments(registry)
 
-    def __call__(self, fact: Fact, /) -> None:  # noqa: C901 - one case for each kind of fact
+    def __call__(self, fact: Fact, /) -> None:
         """Count one fact."""
-        match fact:
-            case TermBegan(term=term):
-                self._of(term.name).began(fact)
-            case TermStopped(term=term):
-                self._of(term.name).stopped(fact)
-            case TermOver(term=term):
-                self._of(term.name).over(fact)
-            case RenewalConfirmed(term=term):
-                self._of(term.name).renewed(fact)
-            case RenewalFailed(term=term):
-                self._of(term.name).failed(fact)
-            case LoopLag(seconds=seconds):
-                self._instruments.loop_lag.observe(seconds)
-            case DrainOverrun(term=term):
-                self._of(term.name).overruns.inc()
-            case StoreFailed(name=name, reason=reason):
-                self._of(name).store_failed(reason)
-            case WriteRefused(name=name):
-                self._of(name).refusals.inc()
-            case Declared(name=name, ttl=ttl):
-                self._of(name).ttl.set(ttl)
-            case CandidacyBegan(name=name):
-                self._of(name).candidates.inc()
-            case CandidacyOver(name=name):
-                self._of(name).candidates.dec()
-            case _:
-                pass
-
-    def _of(self, name: str) -> _Series:
+        name = name_of(fact)
+        if name is None:
+            self._instruments.nameless(fact)
+            return
         label = self._label(name)
-        found = self._instruments.series.get(label)
-        return self._instruments.open(label, self._limit) if found is None else found
+        series = self._instruments.series.get(label)
+        if series is None:
+            # What is written to may have any name, which is not one of those that are contended for.
+            series = self._instruments.open(OTHER if isinstance(fact, WriteRefused) else label, self._limit)
+        series.hear(fact)
 
 
 class MultiProcessCollector(multiprocess.MultiProcessCollector):
@@ -148,170 +97,101 @@ class MultiProcessCollector(multiprocess.MultiProcessCollector):
                 yield gauge
 
 
+_Add = Callable[[float], None]
+
+
+def _adds(instrument: Instrument, metric: Counter | Gauge | Histogram) -> _Add:
+    if isinstance(metric, Histogram):
+        return metric.observe
+    return metric.set if isinstance(metric, Gauge) and instrument.kind == "gauge" else metric.inc
+
+
 class _Instruments:
     """What one registry has of ours."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str, *more: str) -> Counter:
-            return Counter(f"leader_election_{name}", text, ["name", *more], registry=registry)
-
-        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(f"leader_election_{name}", text, ["name"], buckets=buckets, registry=registry)
-
-        def gauge(name: str, text: str, mode: Literal["liveall", "livesum", "livemax"]) -> Gauge:
-            return Gauge(name, text, ["name"], registry=registry, multiprocess_mode=mode)
-
-        self.acquired = counter("acquired", "Terms that began in this process.")
-        self.ended = counter("terms_ended", "Terms that are over, by reason.", "reason")
-        self.renewal_failures = counter("renewal_failure", "Renewals without a clear answer.")
-        self.doubtful = counter("doubtful_terms", "Times that a term became doubtful: a renewal failed, work goes on.")
-        self.already_lost = counter(
-            "release_already_lost", "Releases answered 0: the claim had run out while its work went on."
-        )
-        self.overruns = counter("drain_overrun", "Cancelled work that took longer than the drain limit.")
-        self.refusals = counter("fence_refusal", "Writes that a target refused because it had seen a newer token.")
-        self.store_errors = counter("store_error", "Requests without a usable answer, by class.", "error")
-        self.waits = histogram("acquisition_wait_seconds", "From the first try of an acquisition to the win.", _WAITS)
-        self.holds = histogram("hold_seconds", "From the win to the stop of the work.", _HOLDS)
-        self.failovers = histogram(
-            "failover_seconds", "From the last sign of life of another holder to our win, where one was seen.", _WAITS
-        )
-        self.round_trips = histogram("renewal_round_trip_seconds", "From the send of a renewal to its answer.", _TRIPS)
-        self.life_left = histogram(
-            "renewal_life_left_ratio",
-            "Share of the ttl that was left before the work would be stopped, when a renewal was confirmed or failed.",
-            _SHARES,
-        )
-        self.candidates = gauge("leader_election_candidates", "Electors of this process that stand or lead.", "livesum")
-        self.ttl = gauge("leader_election_ttl_seconds", "The ttl as configured.", "livemax")
-        self.loop_lag = Histogram(
-            "leader_election_loop_lag_seconds",
-            "How late the event loop served a timer, looked at once a second at most while a term is held.",
-            buckets=_WAITS[:14],
-            registry=registry,
-        )
+        self._registry = registry
+        self.metrics = {key: self._make(key, instrument) for key, instrument in INSTRUMENTS.items()}
+        self._nameless = {
+            key: _adds(instrument, self.metrics[key]) for key, instrument in INSTRUMENTS.items() if not instrument.named
+        }
         self.is_leader = self.leads_until = None
         if "PROMETHEUS_MULTIPROC_DIR" in os.environ or "prometheus_multiproc_dir" in os.environ:
-            self.is_leader = gauge(IS_LEADER, _HELP[IS_LEADER], "livesum")
-            self.leads_until = gauge(LEADS_UNTIL, _HELP[LEADS_UNTIL], "liveall")
+            self.is_leader = self._gauge(IS_LEADER, _HELP[IS_LEADER], "livesum")
+            self.leads_until = self._gauge(LEADS_UNTIL, _HELP[LEADS_UNTIL], "liveall")
         else:
-            registry.register(_Leading(self))
+            registry.register(_Leaders(self))
         self.series: dict[str, _Series] = {}
+        self._names = Bounded("names")
+        self.errors = Bounded("classes of errors")
         self._opening = threading.Lock()
 
     def open(self, label: str, limit: int) -> _Series:
         """The series of a label value, all 0 at first."""
         with self._opening:  # threads may build their objects at once
-            if label not in self.series and len(self.series) >= limit and label != OTHER:
-                if OTHER not in self.series:
-                    _logger.warning(
-                        "metrics: more than %d names; %r and all further ones share the label value %r: map names to "
-                        "fewer labels, see aioelect.metrics.Metrics",
-                        limit,
-                        label,
-                        OTHER,
-                    )
-                label = OTHER
+            if label != OTHER:
+                label = self._names(label, limit)
             if label not in self.series:
                 self.series[label] = _Series(self, label)
             return self.series[label]
+
+    def nameless(self, fact: Fact) -> None:
+        """Count what is of no name."""
+        for key, value, _ in measures(fact):
+            self._nameless[key](value)
+
+    def _make(self, key: str, instrument: Instrument) -> Counter | Gauge | Histogram:
+        name = f"leader_election_{key}" + (f"_{instrument.unit}" if instrument.unit else "")
+        labels = [label for label in ("name" if instrument.named else None, instrument.label) if label]
+        match instrument.kind:
+            case "counter":
+                return Counter(name, instrument.text, labels, registry=self._registry)
+            case "histogram":
+                return Histogram(name, instrument.text, labels, registry=self._registry, buckets=instrument.buckets)
+            case "sum":
+                return self._gauge(name, instrument.text, "livesum")
+            case "gauge":
+                return self._gauge(name, instrument.text, "livemax")
+
+    def _gauge(self, name: str, text: str, mode: Literal["liveall", "livesum", "livemax"]) -> Gauge:
+        return Gauge(name, text, ["name"], registry=self._registry, multiprocess_mode=mode)
 
 
 class _Series:
     """The metrics of one label value, and which terms lead under it."""
 
     def __init__(self, of: _Instruments, label: str) -> None:
-        self.overruns = of.overruns.labels(label)
-        self.refusals = of.refusals.labels(label)
-        self.candidates = of.candidates.labels(label)
-        self.ttl = of.ttl.labels(label)
-        self._acquired = of.acquired.labels(label)
-        self._ended = {reason: of.ended.labels(label, reason.value) for reason in _ENDS}
-        self._renewal_failures = of.renewal_failures.labels(label)
-        self._doubtful = of.doubtful.labels(label)
-        self._already_lost = of.already_lost.labels(label)
-        self._waits = of.waits.labels(label)
-        self._holds = of.holds.labels(label)
-        self._failovers = of.failovers.labels(label)
-        self._round_trips = of.round_trips.labels(label)
-        self._life_left = of.life_left.labels(label)
-        self._store_errors = {error: of.store_errors.labels(label, error) for error in _ERRORS}
-        self._new_store_error: Callable[[str], Counter] = partial(of.store_errors.labels, label)
+        self.leading = Leading()
+        self._of = of
+        self._label = label
+        self._add: dict[tuple[str, str | None], _Add] = {}
+        for key, instrument in INSTRUMENTS.items():
+            if instrument.named:
+                for value in instrument.first or (None,):
+                    self._open(key, value)
         self._is_leader = of.is_leader and of.is_leader.labels(label)
         self._leads_until = of.leads_until and of.leads_until.labels(label)
-        self._terms: dict[str, Callable[[], float]] = {}
-        self._until = 0.0  # unix time up to which a term of ours leads, or has led
-        self._prune_at = 32
 
-    def began(self, fact: TermBegan) -> None:
-        self._acquired.inc()
-        self._waits.observe(fact.waited)
-        if fact.failover is not None:
-            self._failovers.observe(fact.failover)
-        self._terms[fact.term.id] = fact.leads_for
-        if len(self._terms) > self._prune_at:  # terms of try_acquire() may never be released
-            self.read()
-            self._prune_at = 2 * len(self._terms) + 32
-        self._prolonged(fact.term)
-
-    def renewed(self, fact: RenewalConfirmed) -> None:
-        self._round_trips.observe(fact.round_trip)
-        self._life_left.observe(fact.life_left / fact.term.ttl)
-        self._prolonged(fact.term)
-
-    def failed(self, fact: RenewalFailed) -> None:
-        self._renewal_failures.inc()
-        self._life_left.observe(fact.life_left / fact.term.ttl)
-        if fact.failures == 1:
-            self._doubtful.inc()
-
-    def stopped(self, fact: TermStopped) -> None:
-        self._holds.observe(fact.held)
-        self._gone(fact.term)
-
-    def over(self, fact: TermOver) -> None:
-        self._ended[fact.reason].inc()
-        if fact.outcome is ReleaseOutcome.ALREADY_LOST:
-            self._already_lost.inc()
-        self._gone(fact.term)
-
-    def store_failed(self, reason: str) -> None:
-        found = self._store_errors.get(reason)
-        if found is None:
-            if len(self._store_errors) >= _MOST_ERRORS:  # a store of the user's own may say anything
-                reason = OTHER
-            found = self._store_errors[reason] = self._new_store_error(reason)
-        found.inc()
-
-    def read(self) -> tuple[int, float]:
-        """How many terms lead now, and the unix time until which one of them does, or has done."""
-        longest, now = 0.0, time.time()
-        for id_, leads_for in tuple(self._terms.items()):
-            left = leads_for()
-            if left <= 0.0:  # and never will again
-                self._terms.pop(id_, None)
-            longest = max(longest, left)
-        self._until = now + longest if longest else min(self._until, now)
-        return len(self._terms), self._until
-
-    def _prolonged(self, term: TermInfo) -> None:
-        if (leads_for := self._terms.get(term.id)) is not None:
-            self._until = max(self._until, time.time() + leads_for())
-        self._write()
-
-    def _gone(self, term: TermInfo) -> None:
-        if self._terms.pop(term.id, None) is not None and not self._terms:
-            self._until = min(self._until, time.time())
-        self._write()
-
-    def _write(self) -> None:
-        if self._is_leader is not None and self._leads_until is not None:
-            leading, until = self.read()
+    def hear(self, fact: Fact) -> None:
+        """Count one fact."""
+        for key, amount, value in measures(fact):
+            add = self._add.get((key, value))
+            if add is None:
+                add = self._open(key, value and self._of.errors(value, _ERRORS))
+            add(amount)
+        if self.leading.hear(fact) and self._is_leader is not None and self._leads_until is not None:
+            leading, until = self.leading.read()
             self._is_leader.set(leading)
             self._leads_until.set(until)
 
+    def _open(self, key: str, value: str | None) -> _Add:
+        child = partial(self._of.metrics[key].labels, self._label)
+        add = _adds(INSTRUMENTS[key], child() if value is None else child(value))
+        self._add[key, value] = add
+        return add
 
-class _Leading(Collector):
+
+class _Leaders(Collector):
     """Who leads, computed when it is asked for."""
 
     def __init__(self, instruments: _Instruments) -> None:
@@ -323,7 +203,7 @@ class _Leading(Collector):
     def collect(self) -> Iterable[Metric]:
         is_leader, leads_until = (GaugeMetricFamily(name, text, labels=["name"]) for name, text in _HELP.items())
         for label, series in tuple(self._instruments.series.items()):
-            leading, until = series.read()
+            leading, until = series.leading.read()
             is_leader.add_metric([label], leading)
             leads_until.add_metric([label], until)
         return [is_leader, leads_until]

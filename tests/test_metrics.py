@@ -199,7 +199,7 @@ async def test_p2_a_scrape_after_a_black_hole_does_not_lie(server: Server, regis
     with ThreadedProxy(server) as proxy:
         client = proxy.client()
         with pytest.raises(LeaseLost):
-            async with FencedLock(client, "m", ttl=0.5, observers=[Metrics(registry)]):
+            async with FencedLock(client, "m", ttl=2, observers=[Metrics(registry)]):
                 proxy.black_hole()
                 await asyncio.sleep(5)
         assert _leads(registry) == 0.0
@@ -266,7 +266,7 @@ def test_refused_writes_and_errors_of_the_store_are_counted_and_their_classes_ar
         observer(StoreFailed("m", "acquire", f"says {number}"))
     assert _value(registry, "fence_refusal_total") == 1.0
     classes = [s for s in _samples(registry, "leader_election_store_error") if s.name.endswith("_total")]
-    assert len(classes) <= 42
+    assert len(classes) <= 43
     assert sum(s.value for s in classes) == 200
 
 
@@ -328,7 +328,7 @@ async def test_terms_that_are_never_released_are_forgotten_once_they_lead_no_mor
     observer = Metrics(registry)
     for number in range(1000):
         observer(TermBegan(TermInfo("m", "me", number, str(number), 15.0), 0.0, None, lambda: 0.0))
-    assert len(observer._instruments.series["m"]._terms) <= 33
+    assert len(observer._instruments.series["m"].leading._terms) <= 33
 
 
 def test_threads_that_build_and_scrape_at_once_get_one_set_of_metrics(registry: CollectorRegistry) -> None:
