@@ -1,10 +1,17 @@
 """What users write, held against the type checker by `make check`; never run."""
 
+import sqlite3
+from typing import assert_type
+
+import psycopg
 import redis as sync_redis
+from psycopg_pool import AsyncConnectionPool
 from redis.asyncio import Redis, RedisCluster
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 from aioelect import Elector, FencedLock, LeaderChanged, Lease, Term, TermEnded, TermStarted, aclose
 from aioelect.facts import Fact, TermOver
+from aioelect.fencing import Gate, PostgresGuard, PostgresSequence, RedisGuard, SqliteGuard, TokenSource
 
 
 async def work(term: Term) -> int:
@@ -69,3 +76,19 @@ def observer(fact: Fact) -> None:
 
 def an_observer_is_a_callable(redis: Redis) -> None:
     Lease(redis, "a", observers=[observer])
+
+
+async def a_guard_hands_out_what_its_driver_calls_a_connection(
+    term: Term, engine: AsyncEngine, session: AsyncSession, pool: AsyncConnectionPool, redis: Redis
+) -> None:
+    async with PostgresGuard(engine).transaction(term) as of_the_engine:
+        assert_type(of_the_engine, AsyncConnection)
+    async with PostgresGuard(session).transaction(33, resource="stock", limit=5) as of_the_session:
+        assert_type(of_the_session, AsyncSession)
+    async with PostgresGuard(pool).transaction(term) as of_the_pool:
+        assert_type(of_the_pool, psycopg.AsyncConnection)
+    assert_type(await PostgresGuard(pool).update(term, "stock", {"sku": "a"}, {"qty": 1}), int)
+    gates: list[Gate] = [PostgresGuard(pool), RedisGuard(redis), SqliteGuard(sqlite3.connect(":memory:"))]
+    sources: list[TokenSource] = [PostgresSequence(pool)]
+    FencedLock(redis, "a", tokens=sources[0])
+    await gates[0].admit("stock", 33)

@@ -10,12 +10,12 @@ from aioelect._errors import ConfigurationError, StaleToken
 from aioelect._term import Term
 from aioelect._tokens import MAX_TOKEN
 
-__all__ = ["Offer", "check_resource", "check_token", "refuse_stale"]
+__all__ = ["Offer", "check_resource", "check_token", "refuse_stale", "stale"]
 
 
-def is_stale(token: int, newest: int | None) -> bool:
+def is_stale(token: int, newest: int) -> bool:
     """The rule: refused if a newer one has been seen. A term's own token again is fine, it may write many times."""
-    return newest is not None and newest > token
+    return newest > token
 
 
 def refuse_stale(resource: str, token: int, newest: int | None) -> None:
@@ -29,15 +29,20 @@ def refuse_stale(resource: str, token: int, newest: int | None) -> None:
     Raises:
         StaleToken: a newer one has been seen.
     """
-    if is_stale(token, newest):
-        error = StaleToken(
-            f"{resource}: token {token} is older than {newest}, which has been seen there: a newer holder has "
-            "written; stop the work and write nothing more",
-            token=token,
-            reason="stale",
-        )
-        error.resource, error.newest = resource, newest
-        raise error
+    if newest is not None and is_stale(token, newest):
+        raise stale(resource, token, newest)
+
+
+def stale(resource: str, token: int, newest: int) -> StaleToken:
+    """The error that a stale token gets."""
+    error = StaleToken(
+        f"{resource}: token {token} is older than {newest}, which has been seen there: a newer holder has written; "
+        "stop the work and write nothing more",
+        token=token,
+        reason="stale",
+    )
+    error.resource, error.newest = resource, newest
+    return error
 
 
 def check_token(token: object) -> int:

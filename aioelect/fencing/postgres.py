@@ -13,7 +13,7 @@ from aioelect._term import Term
 
 from . import _sql
 from ._drivers import Link, driver_for, sqlstate, thorough
-from ._offer import Offer, check_resource, check_token, refuse_stale
+from ._offer import Offer, check_resource, check_token, refuse_stale, stale
 
 if TYPE_CHECKING:
     import asyncpg
@@ -27,6 +27,7 @@ C = TypeVar("C")
 PsycopgConnection = TypeVar("PsycopgConnection", bound="psycopg.AsyncConnection[Any]")
 
 _ADMISSION = 5.0  # seconds that a bare admission may take
+_HAIR = 0.01  # seconds by which the server may be early: it counts in whole milliseconds
 _STALE = "ZF001"  # our trigger's
 _NO_SERIAL_ORDER = "40001"
 _NO_TABLE = "42P01"
@@ -237,6 +238,11 @@ class PostgresGuard(Generic[C]):
 
     def _explain(self, error: BaseException, offer: Offer, *, begun: bool, over: bool) -> None:
         """Raise something that says more than the driver's error does, if there is something."""
+        if begun and sqlstate(error) != _STALE and offer.life() < _HAIR:
+            error.add_note(
+                "a guarded transaction lasts as long as the claim had left when it began, then the server ends it: let"
+                " it be shorter, or call term.renew() before it"
+            )
         if begun and not over:
             refused = stale_token(error)
             if refused is not None:
@@ -259,12 +265,7 @@ def stale_token(error: BaseException) -> StaleToken | None:
         return None
     text = str(getattr(error, "orig", None) or error)
     match = re.search(r"(\S+): token (\d+) is older than (\d+)", text)
-    assert match is not None, text
-    try:
-        refuse_stale(match[1], int(match[2]), int(match[3]))
-    except StaleToken as stale:
-        return stale
-    return None
+    return None if match is None else stale(match[1], int(match[2]), int(match[3]))
 
 
 class PostgresSequence:

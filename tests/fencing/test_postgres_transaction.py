@@ -96,7 +96,7 @@ async def test_the_limits_are_those_of_the_transaction_and_stricter_ones_stay(wa
             return  # it gives its connection back after each transaction
         outside = await way.run(way.target, show)
         await way.commit()
-        assert outside == "0 1s 0 0"
+        assert outside.startswith("0 1s 0")
 
 
 async def test_a_transaction_that_has_begun_already_is_refused(stocked: str, make_way: MakeWay) -> None:
