@@ -24,6 +24,7 @@ from aioelect._observe import Leadership, info, observe, step_down
 from aioelect._postgres.advisory import AdvisoryStore
 from aioelect._postgres.store import PostgresStore
 from aioelect._redis.quorum import QuorumStore
+from aioelect._redis.replicated import ReplicatedStore
 from aioelect._store import Candidate
 from aioelect._term import Term
 from aioelect.facts import ReleaseOutcome
@@ -51,6 +52,7 @@ __all__ = [
     "PostgresStore",
     "QuorumStore",
     "ReleaseOutcome",
+    "ReplicatedStore",
     "StaleToken",
     "StoreError",
     "StoreRejected",

@@ -114,9 +114,11 @@ class StoreRejected(StoreError):
     Attributes:
         passing: True if the refusal can pass by itself (out of memory, too few replicas), so that waiting and
             standing again makes sense; False if somebody has to change something first (permission, wrong type).
+        claimed: True if a claim was made before the refusal; it is undone, and never used.
     """
 
     passing: bool = False
+    claimed: bool = False
 
 
 def reason_of(error: BaseException | None) -> str:

@@ -191,6 +191,8 @@ class Waiter:
             self._last = exc
             self._campaign, step = self._campaign.after_rejected(_clock.now(), random.random(), passing=exc.passing)
             self._report_outage(exc)
+            if exc.claimed:
+                await self._start_over()
             return step
         self._report_recovery()
         match answer:
@@ -216,9 +218,13 @@ class Waiter:
         try:
             return await mint(tokens, self._store.key, self._request.name, until - _clock.now())
         except StoreError:
-            await undo(self._store, self.claim, RELEASE_LIMIT)
-            self.claim, self.in_doubt = self._new_claim(self._request), False
+            await self._start_over()
             raise
+
+    async def _start_over(self) -> None:
+        """Undo what was won; the next try carries another owner value, since the undoing may arrive late."""
+        await undo(self._store, self.claim, RELEASE_LIMIT)
+        self.claim, self.in_doubt = self._new_claim(self._request), False
 
     def _known(self, holder: Holder) -> Holder:
         # Where tokens come from elsewhere, the number that the store minted is nobody's token.

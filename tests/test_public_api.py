@@ -32,6 +32,7 @@ EXPECTED = {
     "PostgresStore",
     "QuorumStore",
     "ReleaseOutcome",
+    "ReplicatedStore",
     "StaleToken",
     "StoreError",
     "StoreRejected",

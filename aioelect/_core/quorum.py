@@ -146,7 +146,7 @@ def elect(votes: Sequence[Vote], nodes: int) -> Outcome | None:
         return _won(yes, need, pending)
     rival, claims = _strongest(no)
     if rival is not None and claims >= need and rival.token is not None:
-        return Held(rival, _free_in(len(yes), no, need))
+        return Held(rival, _free_in(len(yes) + pending, no, need))
     if len(yes) + len(no) + pending < need:
         return Unable()
     if pending:
@@ -175,10 +175,11 @@ def _strongest(no: Sequence[No]) -> tuple[No | None, int]:
     return max(theirs, key=lambda vote: vote.token or 0), claims if term is not None else 0
 
 
-def _free_in(ours: int, no: Sequence[No], need: int) -> float | None:
-    lacking = need - ours
+def _free_in(free: int, no: Sequence[No], need: int) -> float | None:
+    # A node that has not been heard may be free: asking too early costs a try, asking too late a turn.
+    lacking = max(1, need - free)
     times = sorted(vote.remaining for vote in no if vote.remaining is not None)
-    return times[lacking - 1] if 0 < lacking <= len(times) else None
+    return times[lacking - 1] if lacking <= len(times) else None
 
 
 def settle(yes: int, no: int, pending: int, nodes: int) -> Verdict | None:

@@ -90,6 +90,7 @@ _REJECTED = {
     "NOPERM": "the server user lacks a permission: grant what the documented ACL line lists",
     "WRONGTYPE": "a key of this name holds something else: choose another name or prefix, or remove that key",
     "UNKNOWN COMMAND": "the server, or a proxy before it, does not know a command: let EVAL and EVALSHA pass",
+    "NO AOF": "the server keeps no append-only file: set appendonly yes, or do without fsync",
     "NO PASSWORD": "the server has no password: give the client none",
     "NO DATABASE": "the server has no such database: correct the client's db",
     "CROSSSLOT": "the keys of one name are in different hash slots: the prefix must not contain braces",
@@ -97,6 +98,7 @@ _REJECTED = {
 
 # What has no code of its own, by its text.
 _SAID = {
+    "appendonly is disabled": "NO AOF",
     "without any password configured": "NO PASSWORD",
     "DB index is out of range": "NO DATABASE",
     "SELECT is not allowed": "NO DATABASE",

@@ -8,6 +8,7 @@ upgrade changes them; a new connection asks again.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from .pipeline import Link
 from .refusals import Fault, trouble_of
 from .wire import Command, Keys, Places
 
-__all__ = ["Route", "acquire", "ask", "describe", "evaluate", "release", "renew"]
+__all__ = ["Route", "acquire", "ask", "describe", "evaluate", "release", "renew", "replicate"]
 
 # Compare-and-delete commands: Redis from 8.4, Valkey from 9.0.
 _NATIVE: dict[bytes, Callable[[bytes, bytes], Command]] = {
@@ -62,6 +63,27 @@ async def acquire(route: Route, keys: Keys, claim: Claim, floor: int, deadline: 
 async def renew(route: Route, keys: Keys, claim: Claim, deadline: float) -> Renewed | Refused:
     """Prolong a claim if it is ours."""
     return wire.renew_reply(await evaluate(route, "renew", keys.record, wire.renew_args(claim), deadline), claim)
+
+
+async def replicate(
+    route: Route, keys: Keys, claim: Claim, confirm: Callable[[float], Command], deadline: float
+) -> tuple[Renewed | Refused, object]:
+    """Prolong a claim, and what the server answers to the command that waits until others have it.
+
+    Such a command waits for what its own connection has written, so both go over one, which nobody else may need.
+    """
+    loop = asyncio.get_running_loop()
+    # With its body: were the script not known, the time would be waited away for nothing.
+    prolong = [b"EVAL", _script("renew")[0], *_tail(keys.record, wire.renew_args(claim))]
+
+    def commands(_: Link) -> Sequence[Command]:
+        return [prolong, confirm(deadline - loop.time())]
+
+    _, (reply, confirmed) = await route.exchange(keys.claim, commands, deadline)
+    for answer in (reply, confirmed):
+        if isinstance(answer, Fault):
+            raise trouble_of(answer).error()
+    return wire.renew_reply(reply, claim), confirmed
 
 
 async def release(

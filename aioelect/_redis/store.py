@@ -38,7 +38,7 @@ from .recipe import recipe_of
 from .refusals import timed_out
 from .runtime import Origin, close_runtime, runtime_of
 
-__all__ = ["RedisStore", "deadline_in", "explained", "open_store"]
+__all__ = ["RedisStore", "deadline_in", "explained", "open_store", "origin_of"]
 
 
 _floors = Floors(65536)
@@ -125,12 +125,17 @@ def open_store(redis: object, prefix: str) -> Store:
         return redis
     if not prefix or any(c in "{}" or ord(c) < 32 or ord(c) == 127 for c in prefix):
         raise ConfigurationError(f"prefix: {prefix!r}; wanted: some text without braces and control characters")
+    return RedisStore(*origin_of(redis), prefix)
+
+
+def origin_of(redis: object) -> tuple[Origin, Hashable]:
+    """Where the claims of a client live, and what is equal for clients of the same servers."""
     if isinstance(redis, Redis) and not isinstance(redis, Pipeline):
         recipe = recipe_of(redis)
-        return RedisStore(recipe, (recipe.place, recipe.db), prefix)
+        return recipe, (recipe.place, recipe.db)
     if isinstance(redis, RedisCluster):
         cluster = ClusterOrigin(redis)
-        return RedisStore(cluster, cluster.place, prefix)
+        return cluster, cluster.place
     raise ConfigurationError(
         f"redis: {_what(redis)}; wanted: a redis.asyncio.Redis, a redis.asyncio.RedisCluster or a store"
     )

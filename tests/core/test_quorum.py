@@ -83,6 +83,8 @@ def test_a_contended_name_is_free_when_a_majority_of_its_nodes_is() -> None:
     assert isinstance(outcome, Held) and outcome.free_in == 3.0
     outcome = elect(held, 3)
     assert isinstance(outcome, Held) and outcome.free_in == 5.0
+    outcome = elect(held[:2], 3)
+    assert isinstance(outcome, Held) and outcome.free_in == 3.0, "who has not been heard may be free"
 
 
 def test_too_few_votes_decide_at_once_and_nobody_waits_for_a_node_that_hangs() -> None:

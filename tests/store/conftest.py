@@ -11,12 +11,11 @@ import dataclasses
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
-from aioelect import QuorumStore
+from aioelect import QuorumStore, ReplicatedStore
 from aioelect._floors import Floors
 from aioelect._postgres import store as postgres_module
 from aioelect._postgres.advisory import AdvisoryStore
@@ -28,19 +27,21 @@ from support import servers
 from support.postgres import execute, sessions
 from support.quorums import commissioned
 from support.servers import Server
+from support.topologies import start_replica_of
 from support.wait import until
 
-T = TypeVar("T", bound=Store)
 MakeStore = Callable[[], Store]
 
 PASSWORD = "geheim"
+WARM = ("store-0", "store-1")
+"""Whose connections may be open before a test begins."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Repeat tests that ask for `make_store` once per kind of store."""
     if "make_store" in metafunc.fixturenames:
         option = metafunc.config.getoption("--servers")
-        others = ["quorum", "postgres", "advisory", "tokenless", "memory"]
+        others = ["replicated", "quorum", "postgres", "advisory", "tokenless", "memory"]
         wanted = option.split(",") if option else [*servers.found(), *others]
         lacking = getattr(metafunc.module, "LACKING", ())  # the kinds of stores that say they can't do what it is about
         metafunc.parametrize("make_store", [kind for kind in wanted if kind not in lacking], indirect=True)
@@ -49,61 +50,77 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 async def make_store(request: pytest.FixtureRequest) -> AsyncIterator[MakeStore]:
     """Make stores that contend with each other and share no connection."""
+    kinds = {"memory": _memory, "quorum": _quorum, "replicated": _replicated}
+    kinds |= dict.fromkeys(("postgres", "advisory", "tokenless"), _postgres)
+    maker = await kinds.get(request.param, _redis)(request)
     made: list[Store] = []
-    ready: list[Store] = []
-    if request.param == "memory":
-        from support.memory_store import MemoryServer, MemoryStore
 
-        memory = MemoryServer()
-
-        def make() -> Store:
-            made.append(MemoryStore(memory))
-            return made[-1]
-
-    elif request.param in ("postgres", "advisory", "tokenless"):
-        url = request.getfixturevalue("database")
-        execute(url, "CREATE SEQUENCE fence")
-        if request.param == "postgres":
-            await PostgresStore(url).create()
-
-        def make() -> Store:
-            # A name of its own gives each store connections of its own.
-            dsn = f"{url}?application_name=store-{len(made)}"
-            store: Store
-            if request.param == "postgres":
-                store = PostgresStore(dsn)
-            else:
-                store = AdvisoryStore(dsn, sequence="fence" if request.param == "advisory" else None)
-            made.append(store)
-            return store
-
-    elif request.param == "quorum":
-        nodes: list[Server] = request.getfixturevalue("shared_quorum")
-        for node in nodes:
-            node.call("FLUSHALL")
-        commissioned(nodes)
-        # A grant is worth something within its ttl only, and some tests' ttls are shorter than a handshake may take.
-        ready += [await warmed_up(QuorumStore(named(nodes, f"store-{n}"), longest_ttl=60)) for n in range(2)]
-
-        def make() -> Store:
-            clients = named(nodes, f"store-{len(made)}")
-            made.append(ready.pop() if ready else QuorumStore(clients, longest_ttl=60))
-            return made[-1]
-
-    else:
-        binary = servers.found()[request.param]
-        server = request.getfixturevalue("shared_servers")(binary)
-        server.call("FLUSHALL")
-
-        def make() -> Store:
-            # A name of its own gives each store connections of its own.
-            client = server.client(client_name=f"store-{len(made)}")
-            made.append(open_store(client, "aioelect"))
-            return made[-1]
+    def make() -> Store:
+        made.append(maker(f"store-{len(made)}"))
+        return made[-1]
 
     yield make
-    for store in made + ready:
+    for store in (*made, *map(maker, WARM)):
         await store.aclose()
+
+
+# Each gives what makes a store; a name of its own gives it connections of its own.
+
+
+async def _memory(_: pytest.FixtureRequest) -> Callable[[str], Store]:
+    from support.memory_store import MemoryServer, MemoryStore
+
+    memory = MemoryServer()
+    return lambda _: MemoryStore(memory)
+
+
+async def _postgres(request: pytest.FixtureRequest) -> Callable[[str], Store]:
+    url = request.getfixturevalue("database")
+    execute(url, "CREATE SEQUENCE fence")
+    if request.param == "postgres":
+        await PostgresStore(url).create()
+        return lambda name: PostgresStore(f"{url}?application_name={name}")
+    sequence = "fence" if request.param == "advisory" else None
+    return lambda name: AdvisoryStore(f"{url}?application_name={name}", sequence=sequence)
+
+
+async def _quorum(request: pytest.FixtureRequest) -> Callable[[str], Store]:
+    nodes: list[Server] = request.getfixturevalue("shared_quorum")
+    for node in nodes:
+        node.call("FLUSHALL")
+    commissioned(nodes)
+
+    def make(name: str) -> QuorumStore:
+        return QuorumStore([node.client(client_name=name) for node in nodes], longest_ttl=60)
+
+    # A grant is worth something within its ttl only, and some tests' ttls are shorter than a handshake may take. What
+    # is open is shared by stores with equal settings.
+    for name in WARM:
+        store, claim = make(name), a_claim("warm-up")
+        await granted(store, claim)
+        await store.renew(claim, limit=5.0)
+        await store.release(claim, limit=5.0)
+    return make
+
+
+async def _replicated(request: pytest.FixtureRequest) -> Callable[[str], Store]:
+    master: Server = request.getfixturevalue("replicated_server")
+    master.call("FLUSHALL")
+    return lambda name: ReplicatedStore(master.client(client_name=name), min_replicas=1)
+
+
+async def _redis(request: pytest.FixtureRequest) -> Callable[[str], Store]:
+    server = request.getfixturevalue("shared_servers")(servers.found()[request.param])
+    server.call("FLUSHALL")
+    return lambda name: open_store(server.client(client_name=name), "aioelect")
+
+
+@pytest.fixture(scope="session")
+def replicated_server() -> Iterator[Server]:
+    """A master that has a replica."""
+    with Server(servers.newest(), repl_diskless_sync_delay=0) as master, ExitStack() as stack:
+        stack.callback(start_replica_of(master).close)
+        yield master
 
 
 @pytest.fixture(scope="session")
@@ -112,20 +129,6 @@ def shared_quorum() -> Iterator[list[Server]]:
     kinds = list(servers.found().values())
     with ExitStack() as stack:
         yield [stack.enter_context(Server(kinds[-n % len(kinds)])) for n in range(3)]
-
-
-def named(nodes: list[Server], name: str) -> list[Redis]:
-    """Make clients whose connections are their own."""
-    return [node.client(client_name=name) for node in nodes]
-
-
-async def warmed_up(store: T) -> T:
-    """Open a store's connections, and let the servers learn the scripts."""
-    claim = a_claim("warm-up")
-    await granted(store, claim)
-    await store.renew(claim, limit=5.0)
-    await store.release(claim, limit=5.0)
-    return store
 
 
 @pytest.fixture(autouse=True)
