@@ -115,7 +115,7 @@ class ReplicatedStore(RedisStore):
     def _command(self, left: float) -> Command:
         number = b"%d" % self._replicas
         patience = wire.milliseconds(max(left / 2, left - _LAG))  # never 0, which would be for ever
-        return [b"WAITAOF", b"1", number, patience] if self._fsync else [b"WAIT", number, patience]
+        return (b"WAITAOF", b"1", number, patience) if self._fsync else (b"WAIT", number, patience)
 
     def _unconfirmed(self, confirmed: object) -> StoreRejected:
         match confirmed:

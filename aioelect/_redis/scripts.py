@@ -74,7 +74,7 @@ async def replicate(
     """
     loop = asyncio.get_running_loop()
     # With its body: were the script not known, the time would be waited away for nothing.
-    prolong = [b"EVAL", _script("renew")[0], *_tail(keys.record, wire.renew_args(claim))]
+    prolong = (b"EVAL", _script("renew")[0], *_tail(keys.record, wire.renew_args(claim)))
 
     def commands(_: Link) -> Sequence[Command]:
         return [prolong, confirm(deadline - loop.time())]
