@@ -49,8 +49,9 @@ class Supervisor(Protocol):
 def loss(supervisor: Supervisor) -> LeaseLost:
     """The error that tells how a claim was lost."""
     info, state, taken_by = supervisor.info, supervisor.state, supervisor.taken_by
-    ours = f"{info.name!r} (token {info.token}, term {info.id}) is no longer held by {info.identity}"
-    advice = "stop the work and write nothing more; the next term has a higher token"
+    fence = f"token {info.token}, " if info.token else ""  # an advisory lock may have none
+    ours = f"{info.name!r} ({fence}term {info.id}) is no longer held by {info.identity}"
+    advice = f"stop the work and write nothing more{'; the next term has a higher token' if fence else ''}"
     error: LeaseLost
     if isinstance(state, hold.Releasing) or (isinstance(state, hold.Ended) and state.reason is hold.EndReason.TAKEN):
         if taken_by is None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import asyncpg
@@ -60,9 +61,12 @@ async def test_p9_tokens_rise_after_the_row_was_deleted_and_after_a_release(
     assert tokens == sorted(set(tokens))
 
 
-async def test_p9_numbers_that_a_failover_lost_are_not_given_out_again(store: PostgresStore, database: str) -> None:
+async def test_p9_numbers_that_a_failover_lost_are_not_given_out_again(
+    store: PostgresStore, database: str, floors: Callable[[], None]
+) -> None:
     token = await granted(store, a_claim())
     await store.aclose()  # as the failover would
+    floors()  # whoever is next has seen none of them
     execute(database, "DELETE FROM aioelect.leases")
     execute(database, "SELECT setval('aioelect.tokens', 1)")
     fresh = PostgresStore(f"{database}?application_name=fresh")
@@ -80,6 +84,22 @@ async def test_p9_a_sequence_that_fell_behind_is_raised_above_what_this_process_
     later = await granted(store, claim)
     assert later > token
     assert execute(database, "SELECT last_value FROM aioelect.tokens") == [(later,)]
+
+
+async def test_p9_a_number_is_drawn_when_the_name_is_ours_and_not_before(
+    store: PostgresStore, other: PostgresStore, database: str
+) -> None:
+    locker = await asyncpg.connect(database)
+    inserting = locker.transaction()
+    await inserting.start()
+    await locker.execute("INSERT INTO aioelect.leases VALUES ('name', '', 1, clock_timestamp(), '', '')")
+    trying = asyncio.create_task(store.acquire(a_claim(), limit=LIMIT))
+    await until(lambda: execute(database, "SELECT count(*) FROM pg_locks WHERE NOT granted") == [(1,)])
+    drawn_meanwhile = await granted(other, a_claim("another name"))
+    await inserting.rollback()
+    await locker.close()
+    answer = await trying
+    assert isinstance(answer, Granted) and answer.token > drawn_meanwhile
 
 
 async def test_p9_tokens_of_many_who_take_one_name_in_turns_rise_in_the_order_of_their_terms(

@@ -18,9 +18,15 @@ from support.servers import Server
 _SCRIPT = """
 import asyncio, logging, signal, sys, time
 from redis.asyncio import Redis
-from aioelect import Elector, aclose
+from aioelect import AdvisoryStore, Elector, PostgresStore, aclose
 
-port, name, ttl, cleanup = int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
+source, name, ttl, cleanup = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
+
+def connect():
+    kind, _, url = source.rpartition("+")
+    if kind == "advisory":
+        return AdvisoryStore(url, sequence="fence")
+    return PostgresStore(url) if url.startswith("postgresql:") else Redis.from_url(url)
 
 def now():
     return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -49,7 +55,7 @@ async def work(term):
 async def main():
     task = asyncio.current_task()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    redis = Redis(host="127.0.0.1", port=port)
+    redis = connect()
     emit(event="stands")
     try:
         await Elector(redis, name, ttl=ttl).run(work)
@@ -69,9 +75,13 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def candidate(server: Server, name: str, *, ttl: float, cleanup: float = 0.0) -> Child:
-    """A candidate for `name`; its work needs `cleanup` seconds after it was told to stop."""
-    return Child(_SCRIPT, [str(server.port), name, str(ttl), str(cleanup)])
+def candidate(server: Server | str, name: str, *, ttl: float, cleanup: float = 0.0) -> Child:
+    """A candidate for `name`; its work needs `cleanup` seconds after it was told to stop.
+
+    `server`: a Redis server, or a URL: `redis:`, `postgresql:`, or `advisory+postgresql:` with a sequence `fence`.
+    """
+    source = server if isinstance(server, str) else f"redis://127.0.0.1:{server.port}"
+    return Child(_SCRIPT, [source, name, str(ttl), str(cleanup)])
 
 
 @dataclass
