@@ -21,9 +21,11 @@ from aioelect._follow import Following, Leader, LeaderEvent, Standing
 from aioelect._guard import Guard
 from aioelect._keeper import Keeper
 from aioelect._lease import Session
+from aioelect._stall import OnStall, StallGuard, check_on_stall
 from aioelect._store import Stand, roles_of
 from aioelect._term import Term, check_function
 from aioelect._tokens import TokenSource
+from aioelect._vitals import Vitals
 from aioelect.facts import CandidacyBegan, CandidacyOver, FitnessChanged, Observer
 
 if TYPE_CHECKING:
@@ -54,6 +56,9 @@ class Elector:
             interval, is to be unfit.
         before_step_down: awaited with the term before it ends because somebody asked for that (`step_down()`);
             cancelled after the drain limit.
+        on_stall: have a thread notice an event loop that is blocked while we lead. "report": log where it is stuck,
+            once per stall, after a third of the ttl. "exit": that, and end the process with code 70 when the renew
+            deadline passes meanwhile, before another can lead. Code that holds the GIL blocks that thread, too.
 
     All durations are seconds (int or float) or timedelta.
 
@@ -83,6 +88,7 @@ class Elector:
         weight: int = 0,
         ready: Ready | None = None,
         before_step_down: StepDownHook | None = None,
+        on_stall: OnStall | None = None,
     ) -> None:
         self._session = Session(
             redis,
@@ -97,6 +103,11 @@ class Elector:
             observers=observers,
             tokens=tokens,
         )
+        self._vitals = Vitals()
+        tell = self._session.observers
+        tell.also(self._vitals)
+        if (action := check_on_stall(on_stall)) is not None:
+            tell.also(StallGuard(action, tell))
         timing = self._session.timing
         self._stand_for = Stand(check_weight(weight), pack_info(info), timing.listed, timing.deference)
         for what, wanted in (("weight", weight), ("info", info), ("before_step_down", before_step_down)):

@@ -49,6 +49,10 @@ class Observers:
             listeners.extend(_checked(extra))
         self._listeners = tuple(listeners)
 
+    def also(self, listener: Observer) -> None:
+        """Tell this one, too: one of ours, beside what the user wants."""
+        self._listeners = (*self._listeners, listener)
+
     def __call__(self, fact: Fact) -> None:
         """Tell everybody."""
         for listener in self._listeners:

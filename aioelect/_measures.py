@@ -19,6 +19,7 @@ from aioelect.facts import (
     DrainOverrun,
     Fact,
     LoopLag,
+    LoopStalled,
     ReleaseOutcome,
     RenewalConfirmed,
     RenewalFailed,
@@ -92,6 +93,7 @@ INSTRUMENTS = {
         "ratio",
         _SHARES,
     ),
+    "loop_stalls": Instrument("counter", "Times that a watched event loop was blocked for a third of the ttl."),
     "loop_lag": Instrument(
         "histogram",
         "How late the event loop served a timer, looked at once a second at most while a term is held.",
@@ -135,6 +137,8 @@ def measures(fact: Fact) -> tuple[Measure, ...]:  # noqa: C901 - one case for ea
             return failed if failures > 1 else (*failed, ("doubtful_terms", 1, None))
         case LoopLag(seconds=seconds):
             return (("loop_lag", seconds, None),)
+        case LoopStalled():
+            return (("loop_stalls", 1, None),)
         case DrainOverrun():
             return (("drain_overrun", 1, None),)
         case StoreFailed(reason=reason):

@@ -29,6 +29,7 @@ __all__ = [
     "Fact",
     "FitnessChanged",
     "LoopLag",
+    "LoopStalled",
     "Observer",
     "ReleaseOutcome",
     "RenewalConfirmed",
@@ -170,6 +171,15 @@ class TermOver:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopStalled:
+    """The event loop was blocked so long that a renewal is overdue; told when it goes on (`on_stall=`)."""
+
+    term: TermInfo
+    seconds: float  # when it was noticed
+    stack: str = field(repr=False)  # where its thread was
+
+
+@dataclass(frozen=True, slots=True)
 class StepDownAsked:
     """Somebody has asked the leader to step down; it will, after its hook."""
 
@@ -271,6 +281,7 @@ Fact = (
     | StoreRecovered
     | WriteRefused
     | LoopLag
+    | LoopStalled
 )
 
 

@@ -23,6 +23,7 @@ from aioelect.facts import (
     Fact,
     FitnessChanged,
     LoopLag,
+    LoopStalled,
     RenewalConfirmed,
     RenewalFailed,
     RenewalRecovered,
@@ -77,6 +78,7 @@ TABLE: list[tuple[Fact, str | None, tuple[object, ...]]] = [
     (StoreRecovered("role", "me", candidate=True, lasted=3.0), "WARNING", (*NO_TERM, None)),
     (WriteRefused("role", 33, 34), None, ()),
     (LoopLag(0.1), None, ()),
+    (LoopStalled(TERM, 5.0, "here"), None, ()),  # its thread has said it already
 ]
 
 
