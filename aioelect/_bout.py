@@ -9,15 +9,25 @@ enough, and lets a cancellation through now and then.
 from __future__ import annotations
 
 import asyncio
+import functools
 from types import TracebackType
 from typing import Self
 
 import anyio
 
-__all__ = ["Bout"]
+__all__ = ["Bout", "scope_class"]
 
 _INSIST = 0.05  # seconds of delivery at every turn of the loop
 _PAUSE = 0.1  # from then on: between two deliveries
+
+
+@functools.cache
+def scope_class() -> type[anyio.CancelScope]:
+    """The class of this backend's scopes: made by way of `anyio.CancelScope`, each would be set up twice.
+
+    The first call loads the backend, which takes 50 ms.
+    """
+    return type(anyio.CancelScope())
 
 
 class Bout:
@@ -28,8 +38,9 @@ class Bout:
         assert task is not None
         self.task = task
         self._cancelling = task.cancelling()
-        self._outer = anyio.CancelScope()
-        self._inner = anyio.CancelScope()
+        scope = scope_class()
+        self._outer = scope()
+        self._inner = scope()
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
 
     def __enter__(self) -> Self:

@@ -82,7 +82,8 @@ class Keeper:
         self.term = Term(self)
         term = self.term
         self._observers(TermBegan(self.info, waited, failover, lambda: _leads_for(term, self)))
-        if isinstance(self._store, Watchful):
+        if self._store.capabilities.tells:
+            assert isinstance(self._store, Watchful)
             self._store.on_loss(self._claim, lambda: self._feed(hold.Refused(_clock.now())))
         return True
 

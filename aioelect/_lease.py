@@ -11,9 +11,8 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-import anyio
-
 from aioelect._background import settled
+from aioelect._bout import scope_class
 from aioelect._core.names import check_identity, check_name, check_prefix
 from aioelect._core.timing import RELEASE_LIMIT, Duration, Timing
 from aioelect._errors import ConfigurationError, NotAcquired, NotHeld, reason_of
@@ -25,7 +24,7 @@ from aioelect._redis.store import open_store
 from aioelect._store import Holder, Stand, Store
 from aioelect._term import Term, check_function
 from aioelect._tokens import TokenSource
-from aioelect._waiter import LateWin, Request, Waiter, Win
+from aioelect._waiter import LateWin, Request, Waiter
 from aioelect.facts import AcquisitionFailed, Declared, Observer
 
 if TYPE_CHECKING:
@@ -106,15 +105,15 @@ class Session:
         on_holder: Callable[[Holder | None], None] | None = None,
     ) -> Keeper:
         """Win the name; whatever may be left behind of a failed or cancelled acquisition is undone."""
-        _load_anyio()
+        scope_class()  # the first call loads anyio's backend: not with the claim in hand
         timing = self.timing if kept else self.timing.unattended()
         request = Request(self.name, self.identity, timing, wait, stand, served, self._tokens)
         waiter = Waiter(self.store, request, self.observers, on_holder)
         won: list[Keeper] = []
 
-        def hold(win: Win) -> bool:
+        def hold(sent_at: float, token: int) -> bool:
             keeper = Keeper(self.store, waiter.claim, timing, self.observers, kept=kept)
-            if not keeper.start(win.sent_at, win.token, waiter.waited, waiter.leaderless):
+            if not keeper.start(sent_at, token, waiter.waited, waiter.leaderless):
                 return False
             if kept:
                 line = waiter.line
@@ -145,12 +144,6 @@ class Session:
 @functools.cache
 def _default_identity(pid: int) -> str:
     return f"{socket.gethostname()}:{pid}"
-
-
-@functools.cache
-def _load_anyio() -> None:
-    # The first scope loads anyio's backend, which takes 50 ms: not with the claim in hand.
-    anyio.CancelScope()
 
 
 def _is_cancellation(exc: BaseException) -> bool:

@@ -155,6 +155,7 @@ class Capabilities:
     mints: bool = True  # it has a source of tokens of its own that rises with every term; without: every token is 0
     describes: bool = True  # it says of a holder who it is, with which token, and for how long
     longest_ttl: float | None = None  # no claim may ask for more, seconds; None: whatever is allowed at all
+    tells: bool = False  # it is `Watchful`: it may learn by itself that a claim is gone
     roles: bool = False  # it is a `RoleStore`: it knows candidates, and passes requests on to the leader
 
 

@@ -31,7 +31,7 @@ from aioelect._store import Claim, Contended, Granted, Holder, Notice, NoticeKin
 from aioelect._tokens import TokenSource, mint
 from aioelect.facts import StoreFailed, StoreFailing, StoreRecovered
 
-__all__ = ["Request", "Waiter", "Win"]
+__all__ = ["Hold", "LateWin", "Request", "Waiter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,8 @@ class Request:
         return self.stand is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Win:
-    """A grant, and the instant from which it counts."""
-
-    sent_at: float
-    token: int
+Hold = Callable[[float, int], bool]
+"""Takes a grant over: the instant from which it counts, and its token; False if that is too late."""
 
 
 class Waiter:
@@ -115,7 +111,7 @@ class Waiter:
             self._last = None
             raise self._failure()
 
-    async def win(self, hold: Callable[[Win], bool]) -> None:
+    async def win(self, hold: Hold) -> None:
         """Try until a grant is taken over by `hold`, in the same turn of the loop as the line learns of it.
 
         Raises:
@@ -134,7 +130,7 @@ class Waiter:
             with self.line.listening(self._on_holder):
                 await self._stand_in_line(hold)
 
-    async def _stand_in_line(self, hold: Callable[[Win], bool]) -> None:
+    async def _stand_in_line(self, hold: Hold) -> None:
         line, wait = self.line, self._request.wait
         behind = line.holder is not None
         if not await line.turn(None if wait is None else max(0.0, wait - self.waited)):
@@ -150,7 +146,7 @@ class Waiter:
         finally:
             line.done()
 
-    async def _contend(self, hold: Callable[[Win], bool], *, waits: bool) -> None:
+    async def _contend(self, hold: Hold, *, waits: bool) -> None:
         watch: Watch | None = None
         try:
             while True:
@@ -160,7 +156,7 @@ class Waiter:
                     raise self._failure()
                 step = await self._try(limit, watch)
                 if isinstance(step, Granted):
-                    if hold(Win(sent_at, step.token)):
+                    if hold(sent_at, step.token):
                         self.in_doubt = False
                         return
                     raise LateWin

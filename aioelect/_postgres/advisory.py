@@ -100,7 +100,7 @@ class AdvisoryStore:
     @property
     def capabilities(self) -> Capabilities:
         """No ttl at the server, no minimum hold, tokens only from a sequence, and not all about a holder."""
-        return Capabilities(expires=False, keeps=False, mints=self._sequence is not None, describes=False)
+        return Capabilities(expires=False, keeps=False, mints=self._sequence is not None, describes=False, tells=True)
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Lock the name if it is free; the connection that did it is the claim's from then on."""

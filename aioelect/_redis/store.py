@@ -7,8 +7,7 @@ shared by all stores with equal settings, until `aclose`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 
 import redis as sync_redis
 from redis.asyncio import Redis, RedisCluster
@@ -43,6 +42,8 @@ __all__ = ["RedisStore", "deadline_in", "explained", "open_store", "origin_of"]
 
 _floors = Floors(65536)
 
+_CAPABILITIES = Capabilities(roles=True)
+
 
 class RedisStore:
     """Claims in Redis: one server, a master behind sentinels, or a cluster."""
@@ -63,7 +64,7 @@ class RedisStore:
     @property
     def capabilities(self) -> Capabilities:
         """All that a store can do."""
-        return Capabilities(roles=True)
+        return _CAPABILITIES
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free."""
@@ -155,36 +156,48 @@ def deadline_in(limit: float) -> float:
     return asyncio.get_running_loop().time() + limit
 
 
-@contextlib.contextmanager
-def explained(name: str, keys: wire.Keys, owner: str | None = None) -> Iterator[None]:
+class explained:  # noqa: N801 - reads like the context manager that it is; a generator would cost a microsecond a call
     """Errors leave with the name they are about, and never with the owner value."""
-    refusal: StoreError
-    try:
-        yield
-        return
-    except StoreError as error:
-        refusal = error
-        if owner is not None and owner in str(error):
-            refusal.args = (str(error).replace(owner, "(owner value)"),)
-    except wire.ForeignKey:
-        refusal = StoreRejected(
-            f"the key {keys.claim.decode()} has no ttl, so another program wrote it: delete it, or choose another name"
-            " or prefix",
-            reason="foreign key",
-        )
-    except wire.TokensExhausted:
-        refusal = StoreRejected(
-            f"the token in {keys.fence.decode()} leaves no room for a higher one, so another program wrote it:"
-            " delete it and restart the processes that have seen it",
-            reason="tokens exhausted",
-        )
-    except wire.Abstains as abstains:
-        refusal = StoreUnavailable(
-            "it restarted, lost its data or is new, so it may have forgotten claims: it votes in "
-            f"{abstains.seconds:.3f} s",
-            reason="abstains",
-        )
-    except wire.Malformed:
-        refusal = StoreRejected("the server's answer has a shape that is not known here", reason="unknown answer")
-    refusal.name = name
-    raise refusal from None
+
+    __slots__ = ("_keys", "_name", "_owner")
+
+    def __init__(self, name: str, keys: wire.Keys, owner: str | None = None) -> None:
+        self._name = name
+        self._keys = keys
+        self._owner = owner
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None and (refusal := self._refusal(error)) is not None:
+            refusal.name = self._name
+            raise refusal from None
+
+    def _refusal(self, error: BaseException) -> StoreError | None:
+        match error:
+            case StoreError():
+                if self._owner is not None and self._owner in str(error):
+                    error.args = (str(error).replace(self._owner, "(owner value)"),)
+                return error
+            case wire.ForeignKey():
+                return StoreRejected(
+                    f"the key {self._keys.claim.decode()} has no ttl, so another program wrote it: delete it, or choose"
+                    " another name or prefix",
+                    reason="foreign key",
+                )
+            case wire.TokensExhausted():
+                return StoreRejected(
+                    f"the token in {self._keys.fence.decode()} leaves no room for a higher one, so another program"
+                    " wrote it: delete it and restart the processes that have seen it",
+                    reason="tokens exhausted",
+                )
+            case wire.Abstains(seconds=seconds):
+                return StoreUnavailable(
+                    f"it restarted, lost its data or is new, so it may have forgotten claims: it votes in {seconds:.3f}"
+                    " s",
+                    reason="abstains",
+                )
+            case wire.Malformed():
+                return StoreRejected("the server's answer has a shape that is not known here", reason="unknown answer")
+        return None

@@ -94,12 +94,12 @@ end
 local limit = '9223372036854775806'
 token = higher(higher(token, now), floor)
 if higher(token, limit) ~= limit then return {-2, token} end
+local head, digit, nines = string.match(token, '^(%d-)([0-8]?)(9*)$')
+token = head .. (tonumber(digit) or 0) + 1 .. string.rep('0', #nines)
 
 -- The claim is written last: should a command be denied half-way, a number is skipped, but no claim is left behind.
 redis.call('HSET', fence, 'token', token, 'id', id, 'identity', identity, 'since', now, 'ttl', ttl, 'info', info)
 redis.call('PEXPIRE', fence, retention)
-redis.call('HINCRBY', fence, 'token', 1)
-token = redis.call('HGET', fence, 'token')
 redis.call('SET', claim, owner, 'PX', ttl)
 if candidates then redis.pcall('ZREM', candidates, id .. ' ' .. weight .. ' ' .. identity) end
 
