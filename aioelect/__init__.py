@@ -1,6 +1,8 @@
 """asyncio-native locks and leader election on Redis, with fencing tokens."""
 
-from aioelect._advisory import AdvisoryLock
+import importlib
+from typing import TYPE_CHECKING
+
 from aioelect._core.hold import EndReason
 from aioelect._elector import Elector
 from aioelect._errors import (
@@ -21,13 +23,16 @@ from aioelect._follow import Leader, LeaderChanged, LeaderEvent, TermEnded, Term
 from aioelect._lease import Lease, aclose
 from aioelect._lock import FencedLock
 from aioelect._observe import Leadership, info, observe, step_down
-from aioelect._postgres.advisory import AdvisoryStore
-from aioelect._postgres.store import PostgresStore
-from aioelect._redis.quorum import QuorumStore
-from aioelect._redis.replicated import ReplicatedStore
 from aioelect._store import Candidate
 from aioelect._term import Term
 from aioelect.facts import ReleaseOutcome
+
+if TYPE_CHECKING:
+    from aioelect._advisory import AdvisoryLock
+    from aioelect._postgres.advisory import AdvisoryStore
+    from aioelect._postgres.store import PostgresStore
+    from aioelect._redis.quorum import QuorumStore
+    from aioelect._redis.replicated import ReplicatedStore
 
 __all__ = [
     "AcquireTimeout",
@@ -65,3 +70,18 @@ __all__ = [
     "observe",
     "step_down",
 ]
+
+# Imported when somebody asks for it: most services use one kind of store.
+_LATER = {
+    "AdvisoryLock": "aioelect._advisory",
+    "AdvisoryStore": "aioelect._postgres.advisory",
+    "PostgresStore": "aioelect._postgres.store",
+    "QuorumStore": "aioelect._redis.quorum",
+    "ReplicatedStore": "aioelect._redis.replicated",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
