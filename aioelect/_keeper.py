@@ -39,6 +39,12 @@ __all__ = ["Keeper"]
 class Keeper:
     """One claim from its grant to its end, and the supervisor of its term."""
 
+    __slots__ = tuple(  # noqa: SIM905 - ten thousand of them may be alive at once
+        "__weakref__ info term timing state cause taken_by told end_reason outcome release_error child_errors when_asked"
+        " _heir _store _claim _observers _kept _bouts _releasing _children _work_left _stopped _renewals _closing"
+        " _give_up_at _overrun_timer _loop _ticker _when_over _began".split()
+    )
+
     info: TermInfo
     term: Term
 
@@ -59,11 +65,11 @@ class Keeper:
         self._observers = observers
         self._kept = kept  # renewed and supervised
         self._bouts: set[Bout] = set()
-        self._releasing: set[Bout] = set()  # those that wait for the release
+        self._releasing: frozenset[Bout] = frozenset()  # those that wait for the release
         self._children: set[asyncio.Task[None]] = set()
         self._work_left: asyncio.Future[None] | None = None
         self._stopped = False
-        self._renewals: set[asyncio.Task[StoreError | None]] = set()
+        self._renewals: frozenset[asyncio.Task[StoreError | None]] = frozenset()
         self._closing: asyncio.Future[ReleaseOutcome] | None = None  # under way, or done
         self._give_up_at: float | None = None
         self._overrun_timer: asyncio.TimerHandle | None = None
@@ -81,7 +87,8 @@ class Keeper:
         self._began = now
         self.term = Term(self)
         term = self.term
-        self._observers(TermBegan(self.info, waited, failover, lambda: _leads_for(term, self)))
+        leads_for = lambda: hold.leads_for(self.state, _clock.now()) if term.is_leader else 0.0  # noqa: E731
+        self._observers(TermBegan(self.info, waited, failover, leads_for))
         if self._store.capabilities.tells:
             assert isinstance(self._store, Watchful)
             self._store.on_loss(self._claim, lambda: self._feed(hold.Refused(_clock.now())))
@@ -161,7 +168,7 @@ class Keeper:
     def leave(self, bout: Bout) -> None:
         """A stretch of work has ended."""
         self._bouts.discard(bout)
-        self._releasing.discard(bout)
+        self._releasing -= {bout}
         self._look_again()
 
     @property
@@ -179,7 +186,7 @@ class Keeper:
         cancelled: asyncio.CancelledError | None = None
         while (closing := self._closing) is None or not closing.done() or self._children:
             if closing is None or closing.done():
-                self._releasing.clear()  # who released and went on has to end with the body
+                self._releasing = frozenset()  # who released and went on has to end with the body
                 closing = self._begin_closing()
                 if isinstance(self.state, hold.Held) and not self._children and not self._bouts:
                     cancelled = await self._close_here()
@@ -264,9 +271,12 @@ class Keeper:
 
     def _start_renewal(self, limit: float) -> asyncio.Task[StoreError | None]:
         renewal = spawn(self._renew_once(limit), f"renewal of {self.info.name}")
-        self._renewals.add(renewal)
-        renewal.add_done_callback(self._renewals.discard)
+        self._renewals |= {renewal}
+        renewal.add_done_callback(self._renewal_done)
         return renewal
+
+    def _renewal_done(self, renewal: asyncio.Task[StoreError | None]) -> None:
+        self._renewals -= {renewal}
 
     async def _renew_once(self, limit: float) -> StoreError | None:
         sent_at = _clock.now()
@@ -316,7 +326,7 @@ class Keeper:
             await self._work_left
         if isinstance(self.state, hold.Held):
             self._feed(hold.WorkOver(_clock.now()))
-        for renewal in tuple(self._renewals):
+        for renewal in self._renewals:
             renewal.cancel()  # an answer in flight would be ignored
         if self._overrun_timer is not None:
             self._overrun_timer.cancel()
@@ -336,7 +346,3 @@ class Keeper:
             del self.term  # they refer to each other, and should be gone without the garbage collector
         if self._closing is not None and not self._closing.done():
             self._closing.set_result(self.outcome or ReleaseOutcome.ALREADY_LOST)
-
-
-def _leads_for(term: Term, keeper: Keeper) -> float:
-    return hold.leads_for(keeper.state, _clock.now()) if term.is_leader else 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable
+from weakref import WeakValueDictionary
 
 import redis as sync_redis
 from redis.asyncio import Redis, RedisCluster
@@ -120,13 +121,21 @@ class RedisStore:
         await close_runtime(self._origin)
 
 
+# Objects for ten thousand names share one store.
+_stores: WeakValueDictionary[tuple[Hashable, str], RedisStore] = WeakValueDictionary()
+
+
 def open_store(redis: object, prefix: str) -> Store:
     """The store behind a client; what is a store already is passed through."""
     if isinstance(redis, Store):
         return redis
     if not prefix or any(c in "{}" or ord(c) < 32 or ord(c) == 127 for c in prefix):
         raise ConfigurationError(f"prefix: {prefix!r}; wanted: some text without braces and control characters")
-    return RedisStore(*origin_of(redis), prefix)
+    origin, place = origin_of(redis)
+    known = _stores.get((origin.key, prefix))
+    if known is None:
+        known = _stores[origin.key, prefix] = RedisStore(origin, place, prefix)
+    return known
 
 
 def origin_of(redis: object) -> tuple[Origin, Hashable]:
