@@ -81,7 +81,9 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name in _LATER:
-        return getattr(importlib.import_module(_LATER[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker knows these names, and no others
+
+    def __getattr__(name: str) -> object:
+        if name in _LATER:
+            return getattr(importlib.import_module(_LATER[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

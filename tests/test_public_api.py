@@ -47,14 +47,24 @@ EXPECTED = {
 }
 
 
+NOT_NAMES = {"TYPE_CHECKING"}
+
+
 def test_the_exported_names_are_these_and_no_others() -> None:
     assert set(aioelect.__all__) == EXPECTED
+    for name in EXPECTED:
+        assert getattr(aioelect, name) is not None
     visible = {
         name
-        for name, value in vars(aioelect).items()
+        for name, value in {**vars(aioelect), **aioelect._LATER}.items()
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
     }
-    assert visible == EXPECTED
+    assert visible - NOT_NAMES == EXPECTED
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Redlock'"):
+        aioelect.Redlock  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED - {"LeaderEvent"}))

@@ -134,10 +134,8 @@ NEEDED_TO_ACQUIRE = [
     "+set",
     "+pttl",
     "+pexpire",
-    "+hget",
     "+hmget",
     "+hset",
-    "+hincrby",
     "+time",
 ]
 NEEDED_LATER = ["+del", "+publish", "+subscribe", "+unsubscribe", "+ping"]

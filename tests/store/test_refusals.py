@@ -27,7 +27,7 @@ CLAIM, FENCE = "aioelect:{name}", "aioelect:{name}:fence"
 
 ACL = (
     "resetkeys ~aioelect:* resetchannels &aioelect:* -@all +evalsha +eval +get +set +del +pexpire +pttl"
-    " +hmget +hset +hget +hincrby +time +publish +subscribe +unsubscribe +ping"
+    " +hmget +hset +time +publish +subscribe +unsubscribe +ping"
 )
 
 

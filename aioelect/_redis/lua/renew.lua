@@ -21,5 +21,5 @@ end
 
 redis.call('PEXPIRE', claim, ttl)
 redis.call('PEXPIRE', fence, retention)
-local asked = redis.pcall('HGET', fence, 'asked')
-return {1, type(asked) == 'string' and asked}
+local asked = redis.pcall('HMGET', fence, 'asked')
+return {1, asked[1]}

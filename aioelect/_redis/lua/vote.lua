@@ -78,12 +78,12 @@ end
 local limit = '9223372036854775806'
 proposed = higher(higher(higher(token, proposed), now), floor)
 if higher(proposed, limit) ~= limit then return {-2, run, proposed} end
+local head, digit, nines = string.match(proposed, '^(%d-)([0-8]?)(9*)$')
+proposed = head .. (tonumber(digit) or 0) + 1 .. string.rep('0', #nines)
 
 -- The claim is written last: should a command be denied half-way, a number is skipped, but no claim is left behind.
 redis.call('HSET', fence, 'proposed', proposed, 'token', '', 'id', id, 'identity', identity, 'since', now, 'ttl', ttl,
   'round', round)
 redis.call('PEXPIRE', fence, retention)
-redis.call('HINCRBY', fence, 'proposed', 1)
-proposed = redis.call('HGET', fence, 'proposed')
 redis.call('SET', claim, owner, 'PX', ttl)
 return {1, run, proposed, 0}
