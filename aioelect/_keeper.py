@@ -39,11 +39,14 @@ __all__ = ["Keeper"]
 class Keeper:
     """One claim from its grant to its end, and the supervisor of its term."""
 
-    __slots__ = tuple(  # noqa: SIM905 - ten thousand of them may be alive at once
-        "__weakref__ info term timing state cause taken_by told end_reason outcome release_error child_errors when_asked"
-        " _heir _store _claim _observers _kept _bouts _releasing _children _work_left _stopped _renewals _closing"
-        " _give_up_at _overrun_timer _loop _ticker _when_over _began".split()
+    # fmt: off
+    __slots__ = (  # ten thousand of them may be alive at once
+        "__weakref__", "_began", "_bouts", "_children", "_claim", "_closing", "_give_up_at", "_heir", "_kept",
+        "_loop", "_observers", "_overrun_timer", "_releasing", "_renewals", "_stopped", "_store", "_ticker",
+        "_when_over", "_work_left", "cause", "child_errors", "end_reason", "info", "outcome", "release_error",
+        "state", "taken_by", "term", "timing", "told", "when_asked",
     )
+    # fmt: on
 
     info: TermInfo
     term: Term
@@ -85,8 +88,7 @@ class Keeper:
         if not isinstance(self.state, hold.Held):
             return False
         self._began = now
-        self.term = Term(self)
-        term = self.term
+        term = self.term = Term(self)
         leads_for = lambda: hold.leads_for(self.state, _clock.now()) if term.is_leader else 0.0  # noqa: E731
         self._observers(TermBegan(self.info, waited, failover, leads_for))
         if self._store.capabilities.tells:
