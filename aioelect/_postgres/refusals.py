@@ -38,7 +38,7 @@ _REJECTED = {
 def is_answer(error: BaseException) -> bool:
     """True if the server said it in reply to one statement, so that the connection is still good."""
     state = _state_of(error)
-    return state is not None and state[:2] not in ("08", "57", "58") and state != "25006"
+    return state is not None and state[:2] not in ("08", "57", "58")
 
 
 def timed_out(limit: float, what: str = "no answer") -> StoreUnavailable:

@@ -65,6 +65,7 @@ async def test_p9_numbers_that_a_failover_lost_are_not_given_out_again(
     store: PostgresStore, database: str, floors: Callable[[], None]
 ) -> None:
     token = await granted(store, a_claim())
+    assert token > (time.time() - 3600) * 1e6  # the clock, in microseconds
     await store.aclose()  # as the failover would
     floors()  # whoever is next has seen none of them
     execute(database, "DELETE FROM aioelect.leases")
