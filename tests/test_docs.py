@@ -21,7 +21,7 @@ def _blocks(page: Path) -> list[str]:
 
 
 BLOCKS = _blocks(ROOT / "README.md")
-TYPED = [ROOT / "README.md", ROOT / "docs" / "fencing.md", ROOT / "docs" / "stores.md"]
+TYPED = [ROOT / "README.md", *(ROOT / "docs" / f"{page}.md" for page in ("fencing", "postgres", "stores"))]
 """Pages whose Python blocks are whole programs."""
 
 
