@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bench.cases  # noqa: F401 - importing makes them known
 from bench import page, stats
 from bench.results import Curve, Outcome, Row, Run, Verdict, load, save
-from bench.stage import Bench, Case
+from bench.rivals import RIVALS
+from bench.stage import Bench, Case, cases
 from bench.stats import Spread
 
 ROOT = Path(__file__).parent.parent
@@ -110,9 +112,6 @@ def test_a_small_case_runs_and_says_what_it_saw(tmp_path: Path) -> None:
     assert "at most 0.9x redis-py Lock" in done.stdout
     shown = _run_bench("show", str(file))
     assert shown.stdout == done.stdout
-    published = _run_bench("publish", str(file))
-    assert published.returncode == 1
-    assert "not a whole run" in published.stderr
 
 
 def test_a_case_that_breaks_is_told_by_the_exit_code_and_the_others_go_on(tmp_path: Path) -> None:
@@ -145,9 +144,9 @@ def test_a_page_shows_every_target_and_every_rival_that_can_not_take_part() -> N
     rows = [Row("aioelect", "time", "s", 1e-4, 2e-4, 10, Spread(1, 1, 1)), Row("other", "time", note="a|b")]
     outcome = Outcome(rows, [Verdict("fast", 1.0, 2.0), Verdict("slow", 3.0, 2.0)])
     run = Run({}, {"pair": outcome}, {})
-    cases = {"pair": Case("pair", "one pair", _nothing)}
+    known = {"pair": Case("pair", "one pair", _nothing)}
     assert page.targets(run).splitlines()[2:] == ["| pair | fast | 1 | met |", "| pair | slow | 3 | MISSED |"]
-    assert page.figures(run, cases).splitlines()[4:] == [
+    assert page.figures(run, known).splitlines()[4:] == [
         "| aioelect | time | 100 us | 200 us | 10 | 1x (1 to 1) |  |",
         "| other | time | can't |  |  |  | a\\|b |",
     ]
@@ -157,11 +156,19 @@ async def _nothing(_: Bench) -> Outcome:
     return Outcome()
 
 
-def test_every_case_has_a_definition_and_every_rival_that_is_left_out_a_reason() -> None:
-    import bench.cases  # noqa: F401
-    from bench.rivals import RIVALS
-    from bench.stage import cases
+@pytest.mark.parametrize("lacking", ["a case", "a case that ran", "size"])
+def test_the_documents_are_made_of_a_whole_run_only(lacking: str, tmp_path: Path) -> None:
+    outcomes = {name: Outcome() for name in cases()}
+    if lacking == "a case":
+        outcomes.popitem()
+    errors = {"pair": "why"} if lacking == "a case that ran" else {}
+    save(Run({"quick": lacking == "size"}, outcomes, errors), tmp_path / "run.json")
+    published = _run_bench("publish", str(tmp_path / "run.json"))
+    assert published.returncode == 1
+    assert "not a whole run" in published.stderr
 
+
+def test_every_case_has_a_definition_and_every_rival_that_is_left_out_a_reason() -> None:
     assert all(len(case.definition) > 100 for case in cases().values())
     for rival in RIVALS.values():
         assert all(itertools.chain(rival.cannot.values(), [rival.settings]))
