@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from collections.abc import Mapping
@@ -23,23 +24,22 @@ async def growth_names(bench: Bench) -> Outcome:
     """So many coroutines, each with a name of its own, take and give back their lock; objects are made on the way.
 
     The rate is pairs per second from the start of the first to the end of the last; p99 is that of the single pairs,
-    whose times contain all queueing. At least 2,000 pairs a slice, so small numbers repeat. Medians of the slices.
+    whose times contain all queueing. At least 2,000 pairs a slice, so small numbers repeat. Medians over rounds, each of
+    which has all numbers.
     """
-    sizes, pairs, rounds = bench.pick([1, 10, 100, 1000, 10_000], [1, 10, 100]), bench.pick(2000, 200), bench.pick(3, 1)
+    sizes, pairs, rounds = bench.pick([1, 10, 100, 1000, 10_000], [1, 10, 100]), bench.pick(2000, 200), bench.pick(5, 1)
     async with bench.players("growth-names", max(sizes)) as (everybody, _):
         players = [player for player in everybody if player.name in COMPARED]
-        slices = {}
-        for size in sizes:
 
-            async def one_slice(player: Player, _: int, size: int = size) -> tuple[float, float]:
-                return await _pairs(player, size, max(1, pairs // size))
+        async def one_slice(player: Player, _: int) -> dict[int, tuple[float, float]]:
+            return {size: await _pairs(player, size, max(1, pairs // size)) for size in sizes}
 
-            slices[size] = (await bench.interleave(players, {}, rounds, one_slice)).of
+        slices = (await bench.interleave(players, {}, rounds, one_slice)).of
     curves, rows = [], []
     for player in players:
         who = player.name
-        rates = [stats.median([rate for rate, _ in slices[size][who]]) for size in sizes]
-        worst = [stats.median([p99 for _, p99 in slices[size][who]]) for size in sizes]
+        rates = [stats.median([part[size][0] for part in slices[who]]) for size in sizes]
+        worst = [stats.median([part[size][1] for part in slices[who]]) for size in sizes]
         rows += [
             Row(who, f"pairs, {size:,} names", "1/s", rate, count=rounds * size * max(1, pairs // size), note=_ms(late))
             for size, rate, late in zip(sizes, rates, worst, strict=True)
@@ -81,19 +81,19 @@ async def growth_waiting(bench: Bench) -> Outcome:
 
     Each has a client with connections of its own, so that nothing is shared: as many processes would do the same work,
     but here one process does it all. Timed from the last instant inside the section of one to the first inside that of
-    the next, by one clock. Thirty hand-overs for each number; its first two are thrown away.
+    the next, by one clock. Three rounds of all numbers, ten hand-overs
+    of each; the two before them are thrown away.
     """
-    sizes, times = bench.pick([1, 2, 5, 10, 20, 50, 100, 200], [1, 5]), bench.pick(30, 5)
+    sizes, times, rounds = bench.pick([1, 3, 10, 30, 100, 200], [1, 5]), bench.pick(10, 5), bench.pick(3, 1)
     present, absent = bench.present("growth-waiting")
-    gaps: dict[str, dict[int, list[float]]] = {who: {} for who in COMPARED}
-    for number, size in enumerate(sizes):
-        for rival in present:
-            if rival.name in COMPARED:
-                bench.tell(number, len(sizes), f"{size} waiting, {rival.name}")
-                arguments = {"port": bench.server.port, "rival": rival.name, "waiting": size, "times": times + 2}
-                with play(line, **arguments) as child:
-                    gaps[rival.name][size] = (await child.expect(event="gaps", limit=120))["gaps"][2:]
-    curves = [_curve(who, of) for who, of in gaps.items() if of]
+    compared = [rival.name for rival in present if rival.name in COMPARED]
+    gaps: dict[str, dict[int, list[float]]] = {who: {size: [] for size in sizes} for who in compared}
+    for number in range(rounds):
+        for size, who in itertools.product(sizes, compared):
+            bench.tell(number, rounds, f"{size} waiting, {who}")
+            with play(line, port=bench.server.port, rival=who, waiting=size, times=times + 2) as child:
+                gaps[who][size] += (await child.expect(event="gaps", limit=120))["gaps"][2:]
+    curves = [_curve(who, of) for who, of in gaps.items()]
     rows = [
         Row(who, f"hand-over, {size} waiting", "s", stats.median(took), stats.percentile(took, 0.99), len(took))
         for who, of in gaps.items()
