@@ -24,8 +24,8 @@ async def growth_names(bench: Bench) -> Outcome:
     """So many coroutines, each with a name of its own, take and give back their lock; objects are made on the way.
 
     The rate is pairs per second from the start of the first to the end of the last; p99 is that of the single pairs,
-    whose times contain all queueing. At least 2,000 pairs a slice, so small numbers repeat. Medians over rounds, each of
-    which has all numbers.
+    whose times contain all queueing. At least 2,000 pairs a slice, so small numbers repeat. Medians over rounds, each
+    of which has all numbers.
     """
     sizes, pairs, rounds = bench.pick([1, 10, 100, 1000, 10_000], [1, 10, 100]), bench.pick(2000, 200), bench.pick(5, 1)
     async with bench.players("growth-names", max(sizes)) as (everybody, _):
