@@ -181,12 +181,15 @@ def connections(server: Server, name: str) -> list[dict[str, str]]:
     return [fields for fields in found if fields["name"] == label(name)]
 
 
-def commands(server: Server, name: str) -> int:
-    """How many commands the connections with a label have sent.
+def commands(server: Server, name: str) -> dict[str, int]:
+    """How many commands each connection with a label has sent, by the connection's id.
 
     Where the server counts pipelines that is exact; else `tot-cmds`, which may count the commands inside scripts, too.
     """
-    return sum(int(fields.get("avg-pipeline-len-sum") or fields["tot-cmds"]) for fields in connections(server, name))
+    return {
+        fields["id"]: int(fields.get("avg-pipeline-len-sum") or fields["tot-cmds"])
+        for fields in connections(server, name)
+    }
 
 
 def _installed(rival: Rival) -> bool:

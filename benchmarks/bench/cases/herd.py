@@ -72,11 +72,15 @@ async def _elections(bench: Bench, server: Server, ttl: float, number_of: int, c
                 await child.expect(event="stands", limit=60)
             await asyncio.sleep(ttl / 2)
             dead = processes.pop(leading)
-            before = sum(commands(server, called) for called in processes)
+            before = _sent(server, *processes)
             dead.kill()
             leading = await until(lambda: _leader(processes), limit=ttl * 3 + 10)
-            found.append(sum(commands(server, called) for called in processes) - before)
+            found.append(_sent(server, *processes) - before)
     return found
+
+
+def _sent(server: Server, *labels: str) -> int:
+    return sum(count for called in labels for count in commands(server, called).values())
 
 
 def _leader(processes: dict[str, Child]) -> str | None:
@@ -97,13 +101,13 @@ async def _locks(server: Server, rival: Rival, left: float, number_of: int, crow
         for child in processes:
             await child.expect(event="waits", limit=60)
         await asyncio.sleep(0.5)
-        before = commands(server, rival.name)
+        before = _sent(server, rival.name)
         holder.kill()
         for key in server.call("KEYS", f"*{name}*"):
             server.call("PEXPIRE", key, round(1000 * left))
         died = time.monotonic()
         await until(lambda: any(child.find(event="has") for child in processes), limit=30)
-        return commands(server, rival.name) - before, time.monotonic() - died
+        return _sent(server, rival.name) - before, time.monotonic() - died
 
 
 async def waiters(side: Side, port: int, rival: str, name: str, crowd: int, called: str) -> None:

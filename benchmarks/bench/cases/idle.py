@@ -42,11 +42,14 @@ async def idle(bench: Bench) -> Outcome:
                 await child.expect(event="waits")
             await asyncio.sleep(1.0)
             names = [*groups, *(rival.name for rival in rivals)]
-            before = {name: commands(server, name) for name in names}
+            before = {name: sum(commands(server, name).values()) for name in names}
+            seen: dict[str, dict[str, int]] = {name: {} for name in names}  # some reconnect every few seconds
             for second in range(round(ttl * lengths)):
                 bench.tell(second, round(ttl * lengths), "standing by")
                 await asyncio.sleep(1.0)
-            sent = {name: commands(server, name) - before[name] for name in names}
+                for name in names:
+                    seen[name] |= commands(server, name)
+            sent = {name: sum(seen[name].values()) - before[name] for name in names}
     costs = {name: sent[name] / lengths / (groups[name][1] if name in groups else 1) for name in names}
     rows = [
         Row(US, WHAT, "", costs[name], count=sent[name], note=f"{electors} electors for the name in each process")
