@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import AsyncExitStack
 
 import pytest
 from redis.asyncio import Redis, RedisCluster
@@ -25,7 +26,9 @@ from aioelect import (
     StoreUnavailable,
     aclose,
 )
+from aioelect._store import Claim, Contended, Granted, Released
 from faults.conftest import MakeQuorum
+from support.proxy import Proxy
 from support.quorums import commissioned
 from support.servers import Server
 from support.wait import until
@@ -297,17 +300,49 @@ async def test_p5_an_acquisition_that_is_cancelled_anywhere_leaves_nothing_on_an
 
 
 async def test_candidates_that_split_the_vote_agree_before_long(nodes: list[Server], make_quorum: MakeQuorum) -> None:
-    stores = [make_quorum(*nodes) for _ in range(4)]
-    for store in stores:
-        await elected_again(store, "warm-up")
+    async with AsyncExitStack() as stack:
+        # Each candidate is near to one node and far from the others, so each gets one vote at first.
+        ways = [[await stack.enter_async_context(Proxy(node)) for node in nodes] for _ in nodes]
+        stores = [make_quorum(*way) for way in ways]
+        for store in stores:
+            await elected_again(store, "warm-up")
+        far = [
+            way.request("EVALSHA", times=None).delay(0.03)
+            for n, row in enumerate(ways)
+            for m, way in enumerate(row)
+            if n != m
+        ]
 
-    async def stand(store: QuorumStore, name: str) -> bool:
-        term = await Lease(store, name, ttl=20.0).try_acquire()
-        return term is not None
+        async def stand(store: QuorumStore, name: str) -> bool:
+            return await Lease(store, name, ttl=20.0).try_acquire() is not None
 
-    for turn in range(15):
-        won = await asyncio.gather(*(stand(store, f"name-{turn}") for store in stores))
-        assert won.count(True) == 1
+        for turn in range(5):
+            won = await asyncio.gather(*(stand(store, f"name-{turn}") for store in stores))
+            assert won.count(True) == 1
+        assert len(far[0].hits) > 5, "the vote was never split"
+
+
+async def test_a_try_that_has_won_nothing_takes_its_votes_back_by_itself(
+    nodes: list[Server], make_quorum: MakeQuorum
+) -> None:
+    store = make_quorum(*nodes)
+    await elected_again(store, "warm-up")
+    for node in nodes[1:]:  # another's, but not for long, and known to nobody as a term
+        node.call("SET", "aioelect:{name}", "another's", "PX", 400)
+    nodes[2].kill()
+    claim = Claim("name", "mine", "me", ttl=20.0, retention=3600.0)
+    answer = await store.acquire(claim, limit=0.2)
+    assert isinstance(answer, Contended)
+    assert answer.holder.remaining is not None and answer.holder.remaining < 0.5
+    await until(lambda: claims("name", nodes[:2]) == 0)
+
+
+async def test_a_release_right_after_the_win_is_a_release(nodes: list[Server], make_quorum: MakeQuorum) -> None:
+    store = make_quorum(*nodes)
+    for turn in range(100):
+        claim = Claim("name", f"value-{turn}", "me", ttl=20.0, retention=3600.0)
+        assert isinstance(await store.acquire(claim, limit=5.0), Granted)
+        assert isinstance(await store.release(claim, limit=5.0), Released)
 
 
 async def test_p10_a_waiter_is_told_of_a_release_also_while_a_minority_is_away(
