@@ -13,7 +13,7 @@ WHEEL := build/wheel/$(notdir $(VENV))
 # Most tests wait for something; three at a time keep two cores busy without starving each other.
 PYTEST := AIOELECT_TEST_WHEEL=1 $(BIN)/pytest --numprocesses 3
 # Folders too: their time changes when a file goes.
-SOURCES := $(shell find aioelect -not -name '*.pyc' -not -name __pycache__) $(wildcard README.md LICENSE)
+SOURCES := $(shell find aioelect -not -name '*.pyc' -not -name __pycache__) $(wildcard README.md LICENSE pytest_aioelect.py)
 FAST := -m "not faults and not slow"
 
 .DEFAULT_GOAL := help

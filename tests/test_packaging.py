@@ -16,9 +16,9 @@ ROOT = Path(__file__).parent.parent
 
 
 def _source_files() -> set[str]:
-    """Every file of the package's folder but what Python itself writes there."""
+    """Every file of the package's folder but what Python itself writes there, and the plugin for pytest."""
     files = (path for path in (ROOT / "aioelect").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {path.relative_to(ROOT).as_posix() for path in files}
+    return {"pytest_aioelect.py", *(path.relative_to(ROOT).as_posix() for path in files)}
 
 
 @pytest.fixture(scope="module")

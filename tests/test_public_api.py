@@ -1,5 +1,6 @@
 """The public surface: exactly the exported names, each documented, nothing of the inside among them."""
 
+import doctest
 import inspect
 import pickle
 import types
@@ -7,7 +8,7 @@ import types
 import pytest
 
 import aioelect
-from aioelect import metrics
+from aioelect import metrics, testing
 
 EXPECTED = {
     "AcquireTimeout",
@@ -103,6 +104,27 @@ def test_errors_keep_their_facts_through_pickle() -> None:
         3,
         1.5,
     )
+
+
+TESTING = {"Deadlock", "Faults", "MemoryStore", "VirtualLoop", "pause", "suspend", "virtual_time"}
+
+
+def test_the_kit_for_tests_exports_these_names_and_each_is_documented_with_an_example() -> None:
+    assert set(testing.__all__) == TESTING
+    for name in TESTING:
+        item = getattr(testing, name)
+        assert inspect.getdoc(item), f"{name} has no docstring"
+        assert ">>>" in (item.__doc__ or "") or issubclass(item, BaseException), f"{name} has no example"
+        if inspect.isclass(item):
+            for member, value in vars(item).items():
+                if not member.startswith("_") and (callable(value) or isinstance(value, property)):
+                    assert inspect.getdoc(value), f"{name}.{member} has no docstring"
+
+
+@pytest.mark.parametrize("module", [testing._faults, testing._memory, testing._virtual])
+def test_the_examples_in_the_docstrings_of_the_kit_run(module: types.ModuleType) -> None:
+    result = doctest.testmod(module, extraglobs={"MemoryStore": testing.MemoryStore})
+    assert result.failed == 0 and result.attempted > 0
 
 
 def test_metrics_exports_its_observer() -> None:

@@ -32,11 +32,11 @@ def demo(url: str | None) -> None:
     try:
         from rich.console import Console  # noqa: PLC0415
 
-        from aioelect.cli.demo.shelter import Shelter  # noqa: PLC0415
         from aioelect.cli.demo.story import perform  # noqa: PLC0415
         from aioelect.cli.demo.view import View  # noqa: PLC0415
+        from aioelect.testing._shelter import Shelter  # noqa: PLC0415
 
-        with Shelter() as shelter:
+        with Shelter("demo") as shelter:
             code = perform(View(Console(highlight=False)), shelter, url)
     except KeyboardInterrupt:
         click.echo("\nInterrupted. The demo's processes and its folder are gone.")

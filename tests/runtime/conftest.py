@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from aioelect.facts import Fact
-from support.memory_store import MemoryServer, MemoryStore
-from support.virtual_time import VirtualLoop
+from aioelect.testing._memory import MemoryServer
+from aioelect.testing._virtual import VirtualLoop
+from support.process import Process
 
 LATENCY = 0.001
 
@@ -42,15 +43,15 @@ def server() -> MemoryServer:
 
 
 @pytest.fixture
-def ours(server: MemoryServer) -> MemoryStore:
+def ours(server: MemoryServer) -> Process:
     """Our process's way to the server."""
-    return MemoryStore(server, key="our process", latency=LATENCY)
+    return Process(server, key="our process", latency=LATENCY)
 
 
 @pytest.fixture
-def other(server: MemoryServer) -> MemoryStore:
+def other(server: MemoryServer) -> Process:
     """Another process's way to the server."""
-    return MemoryStore(server, key="another process", latency=LATENCY)
+    return Process(server, key="another process", latency=LATENCY)
 
 
 @pytest.fixture

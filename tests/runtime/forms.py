@@ -12,21 +12,21 @@ import pytest
 from aioelect import Elector, FencedLock, Lease, Term
 from runtime.conftest import Heard
 from runtime.world import NAME, TTL
-from support.memory_store import MemoryStore
+from support.process import Process
 
 Section = contextlib.AbstractAsyncContextManager[Term, bool | None]
-Form = Callable[[MemoryStore, Heard], Section]
+Form = Callable[[Process, Heard], Section]
 
 
-def as_lease(store: MemoryStore, heard: Heard) -> Section:
+def as_lease(store: Process, heard: Heard) -> Section:
     return Lease(store, NAME, ttl=TTL, observers=[heard])
 
 
-def as_lock(store: MemoryStore, heard: Heard) -> Section:
+def as_lock(store: Process, heard: Heard) -> Section:
     return FencedLock(store, NAME, ttl=TTL, wait=1, observers=[heard])
 
 
-def as_lead(store: MemoryStore, heard: Heard) -> Section:
+def as_lead(store: Process, heard: Heard) -> Section:
     return Elector(store, NAME, ttl=TTL, observers=[heard]).lead()
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from aioelect import Elector, FencedLock, Lease, StoreUnavailable, TermStarted
 from aioelect._store import Claim
 from aioelect._tokens import TokenSource
+from aioelect.testing._faults import Silence
 from runtime.world import NAME, TTL, World
-from support.memory_store import Silence, fail_nth
+from support.process import fail_nth
 
 Run = Callable[[World], Awaitable[None]]
 

@@ -14,10 +14,11 @@ from aioelect import (
     LeaseTaken,
     Term,
 )
+from aioelect.testing._memory import MemoryServer
 from runtime.conftest import Heard
 from runtime.forms import Form, every_form, groups, no_group
 from runtime.world import NAME, TTL, turns
-from support.memory_store import MemoryServer, MemoryStore
+from support.process import Process
 
 
 class Mine(Exception):
@@ -27,7 +28,7 @@ class Mine(Exception):
 @every_form
 @pytest.mark.parametrize("error", [ValueError("bad"), KeyboardInterrupt(), SystemExit(3), GeneratorExit()], ids=repr)
 async def test_p8_the_bodys_error_comes_out_as_the_same_object(
-    server: MemoryServer, ours: MemoryStore, heard: Heard, form: Form, error: BaseException
+    server: MemoryServer, ours: Process, heard: Heard, form: Form, error: BaseException
 ) -> None:
     with pytest.raises(type(error)) as caught:
         async with form(ours, heard):
@@ -41,7 +42,7 @@ async def test_p8_the_bodys_error_comes_out_as_the_same_object(
 @groups
 async def test_p8_the_bodys_own_exception_group_is_unchanged(
     server: MemoryServer,
-    ours: MemoryStore,
+    ours: Process,
     heard: Heard,
     form: Form,
     group: Callable[[], contextlib.AbstractAsyncContextManager[object]],
@@ -63,7 +64,7 @@ async def test_p8_the_bodys_own_exception_group_is_unchanged(
 
 @every_form
 async def test_p8_a_cancelled_error_that_the_body_raises_by_itself_comes_out(
-    server: MemoryServer, ours: MemoryStore, heard: Heard, form: Form
+    server: MemoryServer, ours: Process, heard: Heard, form: Form
 ) -> None:
     with pytest.raises(asyncio.CancelledError, match="my own"):
         async with form(ours, heard):
@@ -73,7 +74,7 @@ async def test_p8_a_cancelled_error_that_the_body_raises_by_itself_comes_out(
 
 @every_form
 async def test_p8_a_body_that_turns_the_cancellation_of_a_loss_into_its_own_error_raises_that(
-    server: MemoryServer, ours: MemoryStore, heard: Heard, form: Form
+    server: MemoryServer, ours: Process, heard: Heard, form: Form
 ) -> None:
     with pytest.raises(Mine) as caught:
         async with form(ours, heard):
@@ -87,7 +88,7 @@ async def test_p8_a_body_that_turns_the_cancellation_of_a_loss_into_its_own_erro
 
 @every_form
 async def test_p8_a_body_that_swallows_the_cancellation_of_a_loss_raises_lease_lost(
-    server: MemoryServer, ours: MemoryStore, heard: Heard, form: Form
+    server: MemoryServer, ours: Process, heard: Heard, form: Form
 ) -> None:
     with pytest.raises(LeaseTaken):
         async with form(ours, heard):
@@ -99,7 +100,7 @@ async def test_p8_a_body_that_swallows_the_cancellation_of_a_loss_raises_lease_l
 
 @pytest.mark.parametrize("error", [ValueError("bad"), KeyError("x")], ids=repr)
 async def test_p13_the_error_of_an_electors_work_comes_out_bare_and_the_next_leads_at_once(
-    server: MemoryServer, ours: MemoryStore, other: MemoryStore, error: Exception
+    server: MemoryServer, ours: Process, other: Process, error: Exception
 ) -> None:
     async def work(term: Term) -> None:
         await asyncio.sleep(0.1)
@@ -112,7 +113,7 @@ async def test_p13_the_error_of_an_electors_work_comes_out_bare_and_the_next_lea
 
 
 async def test_p8_two_sections_in_one_another_keep_their_losses_apart(
-    server: MemoryServer, ours: MemoryStore, heard: Heard
+    server: MemoryServer, ours: Process, heard: Heard
 ) -> None:
     outer = FencedLock(ours, "outer", ttl=TTL, observers=[heard])
     inner = FencedLock(ours, "inner", ttl=TTL, observers=[heard])

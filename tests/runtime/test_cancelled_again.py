@@ -11,6 +11,7 @@ import pytest
 
 from aioelect import FencedLock, LeaseExpired, StoreUnavailable, Term
 from aioelect._store import Claim
+from aioelect.testing._virtual import virtual_loop
 from runtime.operations import (
     Run,
     lead,
@@ -25,7 +26,6 @@ from runtime.operations import (
 )
 from runtime.world import NAME, TTL, World, refuse_renewals, turns
 from support.checkpoints import Steps
-from support.virtual_time import virtual_loop
 
 # -- cancelled more than once, or before -------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ async def test_p8_the_terms_shield_is_bounded_by_the_life_left_and_the_drain_lim
 @pytest.mark.parametrize("ttl", [0.3, 1.0])
 async def test_p5_a_win_that_comes_after_its_own_renew_deadline_is_undone(ttl: float) -> None:
     world = World()
-    world.ours.latency = world.ours.back = 0.0
+    world.ours.delay(0.0)
     loop = virtual_loop()
 
     def sleep_at_first_grant(verb: str, claim: Claim) -> None:

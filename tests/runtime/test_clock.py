@@ -20,10 +20,11 @@ from aioelect import (
     Term,
 )
 from aioelect.facts import TermOver
+from aioelect.testing._memory import MemoryServer
+from aioelect.testing._virtual import virtual_loop, virtual_time
 from runtime.conftest import Heard
 from runtime.world import NAME, TTL, quiet, verbs
-from support.memory_store import MemoryServer, MemoryStore
-from support.virtual_time import run, virtual_loop
+from support.process import Process
 
 
 def gates(term: Term) -> tuple[bool, bool]:
@@ -38,7 +39,7 @@ OPEN, SHUT = (True, True), (False, False)
 
 @pytest.mark.parametrize("taken_over", [False, True])
 async def test_p2_after_a_suspend_the_term_is_lost_at_once_and_the_candidate_stands_again(
-    server: MemoryServer, ours: MemoryStore, heard: Heard, taken_over: bool
+    server: MemoryServer, ours: Process, heard: Heard, taken_over: bool
 ) -> None:
     """The clock jumps by 60 s while the loop's time moves by 0.1 s."""
     loop = virtual_loop()
@@ -74,7 +75,7 @@ async def test_p2_after_a_suspend_the_term_is_lost_at_once_and_the_candidate_sta
     assert over.reason is EndReason.EXPIRED and over.outcome is None
 
 
-async def test_p2_a_short_suspend_is_survived(ours: MemoryStore) -> None:
+async def test_p2_a_short_suspend_is_survived(ours: Process) -> None:
     loop = virtual_loop()
     async with FencedLock(ours, NAME, ttl=15, observers=()) as term:
         for _ in range(10):
@@ -85,7 +86,7 @@ async def test_p2_a_short_suspend_is_survived(ours: MemoryStore) -> None:
             assert term.remaining() > 9
 
 
-async def test_p2_every_gate_reads_the_clock_again(server: MemoryServer, ours: MemoryStore) -> None:
+async def test_p2_every_gate_reads_the_clock_again(server: MemoryServer, ours: Process) -> None:
     """Ticks of `every`, `renew()` and a renewal in flight all find the suspend by themselves."""
     loop = virtual_loop()
     lost: list[str] = []
@@ -108,13 +109,13 @@ async def test_p2_every_gate_reads_the_clock_again(server: MemoryServer, ours: M
 
 
 async def test_p2_after_the_loop_was_blocked_for_longer_than_the_ttl_nothing_is_valid_without_an_await(
-    server: MemoryServer, ours: MemoryStore
+    server: MemoryServer, ours: Process
 ) -> None:
     loop = virtual_loop()
     with pytest.raises(LeaseLost):
         async with FencedLock(ours, NAME, ttl=TTL, observers=()) as term:
             await asyncio.sleep(1)
-            loop.block(1.5 * TTL)
+            loop.pause(1.5 * TTL)
             assert not term.is_valid and not term.is_leader and term.remaining() == 0
             with pytest.raises(LeaseLost):
                 term.check()
@@ -123,7 +124,7 @@ async def test_p2_after_the_loop_was_blocked_for_longer_than_the_ttl_nothing_is_
 
 @pytest.mark.parametrize("at", ["before the request left", "request on its way", "answer on its way"])
 async def test_p1_a_late_renewal_revives_nothing(server: MemoryServer, at: str) -> None:
-    slow = MemoryStore(server, latency=0.02)
+    slow = Process(server, latency=0.02)
     loop = virtual_loop()
     after: list[tuple[bool, bool]] = []
     renewed_at = 1 / 3 * TTL
@@ -132,7 +133,7 @@ async def test_p1_a_late_renewal_revives_nothing(server: MemoryServer, at: str) 
         async with FencedLock(slow, NAME, ttl=TTL, observers=()) as term:
             await asyncio.sleep(renewed_at - 0.04 + moment)
             asked = verbs(slow)
-            loop.block(TTL)
+            loop.pause(TTL)
             assert not term.is_leader
             try:
                 while True:
@@ -146,33 +147,33 @@ async def test_p1_a_late_renewal_revives_nothing(server: MemoryServer, at: str) 
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.44])
-async def test_p3_a_loop_that_is_blocked_for_less_is_survived(ours: MemoryStore, share: float) -> None:
+async def test_p3_a_loop_that_is_blocked_for_less_is_survived(ours: Process, share: float) -> None:
     loop = virtual_loop()
     async with FencedLock(ours, NAME, ttl=TTL, observers=()) as term:
         for _ in range(20):
             await asyncio.sleep(0.21 * TTL)
-            loop.block(share * TTL)
+            loop.pause(share * TTL)
             assert term.is_leader
             term.check()
         await asyncio.sleep(TTL)
         assert term.is_leader
 
 
-async def test_p2_a_side_effect_that_asks_first_is_not_done_after_a_block(ours: MemoryStore) -> None:
+async def test_p2_a_side_effect_that_asks_first_is_not_done_after_a_block(ours: Process) -> None:
     loop, done = virtual_loop(), list[int]()
     with pytest.raises(LeaseLost):
         async with FencedLock(ours, NAME, ttl=TTL, observers=()) as term:
             for step in range(3):
                 term.check()
                 done.append(step)
-                loop.block(0.6 * TTL)  # no await in here
+                loop.pause(0.6 * TTL)  # no await in here
     assert done == [0, 1]
 
 
 # -- objects that live longer than a loop, and claims that wander ------------------------------------------------------
 
 SERVER = MemoryServer()
-STORE = MemoryStore(SERVER, latency=0.001)
+STORE = Process(SERVER, latency=0.001)
 LOCK = FencedLock(STORE, "module", ttl=TTL, observers=())
 LEASE = Lease(STORE, "module", ttl=TTL, observers=())
 ELECTOR = Elector(STORE, "module", ttl=TTL, observers=())
@@ -235,7 +236,7 @@ def test_p15_a_module_level_object_serves_ten_tasks_in_two_successive_loops(
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     for _ in range(2):
-        run(main)
+        virtual_time(main)()
     assert len(tokens) == 20 and tokens == sorted(set(tokens))
     assert SERVER.record("module").owner is None
 
@@ -243,7 +244,7 @@ def test_p15_a_module_level_object_serves_ten_tasks_in_two_successive_loops(
 def test_p15_a_claim_that_a_loop_left_behind_does_not_trouble_the_next_loop() -> None:
     """The loop is closed with a term held, as a crash of `asyncio.run` would."""
     server = MemoryServer()
-    lock = FencedLock(MemoryStore(server, latency=0.001), NAME, ttl=TTL, observers=())
+    lock = FencedLock(Process(server, latency=0.001), NAME, ttl=TTL, observers=())
 
     async def leave_it() -> None:
         async with lock:
@@ -254,8 +255,8 @@ def test_p15_a_claim_that_a_loop_left_behind_does_not_trouble_the_next_loop() ->
             pass
 
     with pytest.raises(SystemExit):
-        run(leave_it)
-    run(again)
+        virtual_time(leave_it)()
+    virtual_time(again)()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
@@ -267,15 +268,15 @@ def test_p8_an_exit_from_the_work_of_an_elector_reaches_the_caller_of_run(error:
         raise error
 
     async def main() -> None:
-        await Elector(MemoryStore(server, latency=0.001), NAME, ttl=TTL, observers=()).run(work)
+        await Elector(Process(server, latency=0.001), NAME, ttl=TTL, observers=()).run(work)
 
     with pytest.raises(error):
-        run(main)
+        virtual_time(main)()
     assert server.record(NAME).owner is None
 
 
 async def test_p6_a_term_that_was_acquired_in_one_task_may_be_released_in_another(
-    server: MemoryServer, ours: MemoryStore
+    server: MemoryServer, ours: Process
 ) -> None:
     lease = Lease(ours, NAME, ttl=TTL, observers=())
     term = await asyncio.create_task(lease.try_acquire())
@@ -287,7 +288,7 @@ async def test_p6_a_term_that_was_acquired_in_one_task_may_be_released_in_anothe
 
 
 async def test_a_section_that_is_left_in_another_task_is_refused_and_ends_with_the_task_that_entered_it(
-    server: MemoryServer, ours: MemoryStore
+    server: MemoryServer, ours: Process
 ) -> None:
     lock = FencedLock(ours, NAME, ttl=TTL, observers=())
     await asyncio.create_task(lock.__aenter__())

@@ -22,13 +22,14 @@ from aioelect import (
 )
 from aioelect._store import Claim
 from aioelect.facts import TermBegan, TermOver
-from runtime.conftest import Heard
+from aioelect.testing._memory import MemoryServer
+from aioelect.testing._virtual import virtual_loop
+from runtime.conftest import LATENCY, Heard
 from runtime.world import NAME, TTL, quiet
-from support.memory_store import MemoryServer, MemoryStore
-from support.virtual_time import virtual_loop
+from support.process import Process
 
 
-def elector(store: MemoryStore, *heard: Heard, identity: str | None = None) -> Elector:
+def elector(store: Process, *heard: Heard, identity: str | None = None) -> Elector:
     return Elector(store, NAME, ttl=TTL, identity=identity, observers=heard)
 
 
@@ -39,9 +40,7 @@ async def forever(term: Term) -> None:
 # -- run() -------------------------------------------------------------------------------------------------------------
 
 
-async def test_p13_run_returns_what_the_work_returned_in_the_callers_task(
-    server: MemoryServer, ours: MemoryStore
-) -> None:
+async def test_p13_run_returns_what_the_work_returned_in_the_callers_task(server: MemoryServer, ours: Process) -> None:
     async def work(term: Term) -> tuple[str, object]:
         return "done", asyncio.current_task()
 
@@ -49,7 +48,7 @@ async def test_p13_run_returns_what_the_work_returned_in_the_callers_task(
     assert server.holder(NAME) is None
 
 
-async def test_p13_run_raises_what_the_work_raised_in_the_callers_task(ours: MemoryStore) -> None:
+async def test_p13_run_raises_what_the_work_raised_in_the_callers_task(ours: Process) -> None:
     error = ValueError("bad")
 
     async def work(term: Term) -> None:
@@ -64,7 +63,7 @@ async def test_p13_run_raises_what_the_work_raised_in_the_callers_task(ours: Mem
 
 @pytest.mark.parametrize("how", ["taken", "gone", "silent"])
 async def test_p13_after_a_loss_the_candidate_stands_again_with_a_higher_token(
-    server: MemoryServer, ours: MemoryStore, heard: Heard, how: str
+    server: MemoryServer, ours: Process, heard: Heard, how: str
 ) -> None:
     tokens: list[int] = []
 
@@ -77,7 +76,7 @@ async def test_p13_after_a_loss_the_candidate_stands_again_with_a_higher_token(
         elif how == "gone":
             server.erase(NAME)
         else:
-            ours.latency = 60.0
+            ours.delay(60.0, LATENCY)
             virtual_loop().call_later(TTL, _heal, ours)
         await forever(term)
         return "never"
@@ -88,13 +87,13 @@ async def test_p13_after_a_loss_the_candidate_stands_again_with_a_higher_token(
     assert reasons == [EndReason.EXPIRED if how == "silent" else EndReason.TAKEN] * 3 + [EndReason.RELEASED]
 
 
-def _heal(store: MemoryStore) -> None:
-    store.latency = 0.001
+def _heal(store: Process) -> None:
+    store.delay(LATENCY)
 
 
 @pytest.mark.parametrize("raised", ["of another lock", "made by the work"])
 async def test_p13_the_works_own_lease_lost_of_another_lock_is_an_error_and_no_loss(
-    server: MemoryServer, ours: MemoryStore, raised: str
+    server: MemoryServer, ours: Process, raised: str
 ) -> None:
     terms: list[Term] = []
 
@@ -114,7 +113,7 @@ async def test_p13_the_works_own_lease_lost_of_another_lock_is_an_error_and_no_l
 
 @pytest.mark.parametrize("notices", [True, False], ids=["with notices", "polling"])
 async def test_p13_a_candidate_that_resigns_pauses_so_that_another_gets_it(
-    server: MemoryServer, ours: MemoryStore, other: MemoryStore, notices: bool
+    server: MemoryServer, ours: Process, other: Process, notices: bool
 ) -> None:
     if not notices:
         server.mute()
@@ -139,7 +138,7 @@ async def test_p13_a_candidate_that_resigns_pauses_so_that_another_gets_it(
 
 
 @pytest.mark.parametrize("form", ["run", "running", "lead", "enter"])
-async def test_p13_an_elector_that_is_entered_refuses_another_use(ours: MemoryStore, form: str) -> None:
+async def test_p13_an_elector_that_is_entered_refuses_another_use(ours: Process, form: str) -> None:
     standing = elector(ours)
 
     async def use() -> None:
@@ -164,7 +163,7 @@ async def test_p13_an_elector_that_is_entered_refuses_another_use(ours: MemorySt
         pass
 
 
-async def test_p14_an_elector_that_is_not_entered_has_no_events(ours: MemoryStore) -> None:
+async def test_p14_an_elector_that_is_not_entered_has_no_events(ours: Process) -> None:
     with pytest.raises(ConfigurationError, match="not standing"):
         await elector(ours).wait_elected()
     with pytest.raises(ConfigurationError, match="not standing"):
@@ -173,7 +172,7 @@ async def test_p14_an_elector_that_is_not_entered_has_no_events(ours: MemoryStor
 
 @pytest.mark.parametrize("end", ["fatal", "child", "work"])
 async def test_p13_what_ends_a_candidacy_comes_out_of_the_iterator_of_wait_elected_and_of_leaving(
-    server: MemoryServer, ours: MemoryStore, end: str
+    server: MemoryServer, ours: Process, end: str
 ) -> None:
     error: Exception = ValueError("bad") if end != "fatal" else StoreRejected("NOPERM")
 
@@ -215,7 +214,7 @@ async def test_p13_what_ends_a_candidacy_comes_out_of_the_iterator_of_wait_elect
     assert await quiet(ours)
 
 
-async def test_p13_leaving_with_an_error_keeps_it_and_notes_what_ended_the_candidacy(ours: MemoryStore) -> None:
+async def test_p13_leaving_with_an_error_keeps_it_and_notes_what_ended_the_candidacy(ours: Process) -> None:
     async def fail(term: Term) -> None:
         raise KeyError("the work")
 
@@ -226,7 +225,7 @@ async def test_p13_leaving_with_an_error_keeps_it_and_notes_what_ended_the_candi
     assert "the work" in "".join(caught.value.__notes__)
 
 
-async def test_p13_a_candidacy_whose_work_returned_is_over_and_says_so(ours: MemoryStore) -> None:
+async def test_p13_a_candidacy_whose_work_returned_is_over_and_says_so(ours: Process) -> None:
     async def work(term: Term) -> None:
         pass
 
@@ -238,7 +237,7 @@ async def test_p13_a_candidacy_whose_work_returned_is_over_and_says_so(ours: Mem
 
 
 async def test_p13_work_in_the_background_that_cancels_itself_ends_the_candidacy_with_an_error(
-    ours: MemoryStore, other: MemoryStore
+    ours: Process, other: Process
 ) -> None:
     async def work(_: Term) -> None:
         raise asyncio.CancelledError
@@ -253,9 +252,7 @@ async def test_p13_work_in_the_background_that_cancels_itself_ends_the_candidacy
                 pass  # it has released
 
 
-async def test_a_candidacy_may_be_entered_in_one_task_and_left_in_another(
-    server: MemoryServer, ours: MemoryStore
-) -> None:
+async def test_a_candidacy_may_be_entered_in_one_task_and_left_in_another(server: MemoryServer, ours: Process) -> None:
     for context in (elector(ours).running(forever), elector(ours)):
         standing = await asyncio.create_task(context.__aenter__())
         await asyncio.create_task(standing.wait_elected())
@@ -269,7 +266,7 @@ async def test_a_candidacy_may_be_entered_in_one_task_and_left_in_another(
 
 @pytest.mark.parametrize("candidates", ["one elector", "electors of one process", "two processes"])
 async def test_p13_candidates_with_one_identity_are_never_two_leaders(
-    server: MemoryServer, ours: MemoryStore, other: MemoryStore, heard: Heard, candidates: str
+    server: MemoryServer, ours: Process, other: Process, heard: Heard, candidates: str
 ) -> None:
     one = elector(ours, heard, identity="same")
     two = {
@@ -328,7 +325,7 @@ async def test_p13_of_many_candidates_one_works_at_a_time_while_they_resign_and_
 
         return work
 
-    stores = [MemoryStore(server, key=f"process {n % 3}", latency=0.001 * n) for n in range(6)]
+    stores = [Process(server, key=f"process {n % 3}", latency=0.001 * n) for n in range(6)]
     tasks = [asyncio.create_task(elector(store).run(work_of(n))) for n, store in enumerate(stores)]
     for task in tasks:
         await asyncio.sleep(3)

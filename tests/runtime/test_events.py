@@ -21,9 +21,10 @@ from aioelect import (
     TermStarted,
 )
 from aioelect.facts import Fact, RenewalFailed, TermBegan
+from aioelect.testing._memory import MemoryServer
 from runtime.conftest import Heard
 from runtime.world import NAME, TTL
-from support.memory_store import MemoryServer, MemoryStore
+from support.process import Process
 
 
 def assert_alternate(events: list[LeaderEvent]) -> list[Term]:
@@ -63,7 +64,7 @@ async def collect(standing: Elector, into: list[LeaderEvent], pause: float) -> N
 
 
 async def test_p13_events_alternate_and_consumers_of_any_pace_miss_whole_terms_but_never_half_of_one(
-    server: MemoryServer, ours: MemoryStore, heard: Heard
+    server: MemoryServer, ours: Process, heard: Heard
 ) -> None:
     paces = (0.0, 0.003, 0.1, 0.7, 5.0)
     seen: dict[float, list[LeaderEvent]] = {pace: [] for pace in paces}
@@ -83,7 +84,7 @@ async def test_p13_events_alternate_and_consumers_of_any_pace_miss_whole_terms_b
         assert isinstance([event for event in events if not isinstance(event, LeaderChanged)][-1], TermEnded)
 
 
-async def test_p13_the_reason_is_told_and_the_ended_terms_work_is_over(server: MemoryServer, ours: MemoryStore) -> None:
+async def test_p13_the_reason_is_told_and_the_ended_terms_work_is_over(server: MemoryServer, ours: Process) -> None:
     over: list[str] = []
 
     async def child() -> None:
@@ -111,7 +112,7 @@ async def test_p13_the_reason_is_told_and_the_ended_terms_work_is_over(server: M
     assert reasons == [EndReason.TAKEN, EndReason.RELEASED]
 
 
-async def test_p13_a_new_iterator_shows_the_present_state_first(ours: MemoryStore) -> None:
+async def test_p13_a_new_iterator_shows_the_present_state_first(ours: Process) -> None:
     async with Elector(ours, NAME, ttl=TTL, observers=()) as standing:
         term = await standing.wait_elected()
         await asyncio.sleep(3)
@@ -119,7 +120,7 @@ async def test_p13_a_new_iterator_shows_the_present_state_first(ours: MemoryStor
             assert await anext(aiter(standing)) == TermStarted(term)
 
 
-async def test_p13_leaving_an_iterator_does_not_resign(server: MemoryServer, ours: MemoryStore) -> None:
+async def test_p13_leaving_an_iterator_does_not_resign(server: MemoryServer, ours: Process) -> None:
     async with Elector(ours, NAME, ttl=TTL, observers=()) as standing:
         async for event in standing:
             if isinstance(event, TermStarted):
@@ -141,7 +142,7 @@ async def _exhaust(events: AsyncIterator[LeaderEvent]) -> None:
         pass
 
 
-async def test_p13_a_consumer_that_blocks_or_raises_never_delays_a_renewal(ours: MemoryStore, heard: Heard) -> None:
+async def test_p13_a_consumer_that_blocks_or_raises_never_delays_a_renewal(ours: Process, heard: Heard) -> None:
     async with Elector(ours, NAME, ttl=TTL, observers=[heard]) as standing:
         events = aiter(standing)
         event = await anext(events)
@@ -152,7 +153,7 @@ async def test_p13_a_consumer_that_blocks_or_raises_never_delays_a_renewal(ours:
 
 
 async def test_p13_an_observer_that_raises_is_dropped_and_hurts_nothing(
-    ours: MemoryStore, heard: Heard, caplog: pytest.LogCaptureFixture
+    ours: Process, heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:
     def raises(fact: Fact) -> None:
         raise ZeroDivisionError
@@ -165,7 +166,7 @@ async def test_p13_an_observer_that_raises_is_dropped_and_hurts_nothing(
 
 
 async def test_p13_followers_hear_who_leads_and_when_nobody_does(
-    server: MemoryServer, ours: MemoryStore, other: MemoryStore
+    server: MemoryServer, ours: Process, other: Process
 ) -> None:
     leaders: list[str | None] = []
 

@@ -23,11 +23,13 @@ from aioelect import (
 )
 from aioelect._store import Claim
 from aioelect.facts import TermOver
+from aioelect.testing._faults import Silence
+from aioelect.testing._memory import MemoryServer
+from aioelect.testing._virtual import virtual_loop
 from runtime.conftest import Heard
 from runtime.forms import Form, as_lock, every_form, groups
 from runtime.world import NAME, TTL, turns
-from support.memory_store import MemoryServer, MemoryStore, Silence
-from support.virtual_time import virtual_loop
+from support.process import Process
 
 # -- loss, outer timeout and outer cancel ------------------------------------------------------------------------------
 
@@ -69,7 +71,7 @@ SEQUENCES = [*((one,) for one in TROUBLES), *((a, b) for a, b in product(TROUBLE
 )
 async def test_p8_the_outer_request_wins_over_a_loss_and_the_cancel_count_is_as_on_entry(
     server: MemoryServer,
-    ours: MemoryStore,
+    ours: Process,
     heard: Heard,
     sequence: tuple[Callable[[Trouble], None], ...],
     distance: int,
@@ -133,7 +135,7 @@ def _after(count: int, act: Callable[[], object]) -> None:
 
 @every_form
 async def test_p8_after_a_loss_a_later_timeout_and_a_later_scope_work(
-    server: MemoryServer, ours: MemoryStore, heard: Heard, form: Form
+    server: MemoryServer, ours: Process, heard: Heard, form: Form
 ) -> None:
     task = asyncio.current_task()
     assert task is not None
@@ -154,7 +156,7 @@ async def test_p8_after_a_loss_a_later_timeout_and_a_later_scope_work(
 @pytest.mark.parametrize("group", [asyncio.TaskGroup, anyio.create_task_group], ids=["TaskGroup", "anyio group"])
 async def test_p8_a_sibling_that_fails_cancels_a_holder_and_its_error_comes_out(
     server: MemoryServer,
-    ours: MemoryStore,
+    ours: Process,
     heard: Heard,
     group: Callable[[], contextlib.AbstractAsyncContextManager[asyncio.TaskGroup | TaskGroup]],
 ) -> None:
@@ -249,7 +251,7 @@ CELLS = [
 @pytest.mark.parametrize("body", [returns, raises, is_cancelled], ids=lambda body: body.__name__.replace("_", " "))
 async def test_p8_what_the_body_does_comes_out_whatever_the_release_answers(
     server: MemoryServer,
-    ours: MemoryStore,
+    ours: Process,
     heard: Heard,
     form: Form,
     cell: Cell,
@@ -293,7 +295,7 @@ async def test_p8_what_the_body_does_comes_out_whatever_the_release_answers(
 
 @every_form
 async def test_p6_gone_after_an_unanswered_release_is_no_loss(
-    server: MemoryServer, ours: MemoryStore, heard: Heard, form: Form
+    server: MemoryServer, ours: Process, heard: Heard, form: Form
 ) -> None:
     def lose_the_first_answer(verb: str, claim: Claim) -> None:
         if [called for called, _ in ours.calls].count("release") == 1 and verb == "release":
@@ -309,22 +311,22 @@ async def test_p6_gone_after_an_unanswered_release_is_no_loss(
 
 @every_form
 async def test_p8_a_body_that_returns_in_the_instant_of_the_loss_raises_lease_lost(
-    server: MemoryServer, ours: MemoryStore, heard: Heard, form: Form
+    server: MemoryServer, ours: Process, heard: Heard, form: Form
 ) -> None:
     with pytest.raises(LeaseLost):
         async with form(ours, heard):
-            virtual_loop().block(2 * TTL)
+            virtual_loop().pause(2 * TTL)
             server.seize(NAME)
     assert server.holder(NAME) is not None  # the successor's claim is untouched
 
 
 @every_form
 async def test_p8_a_body_that_raises_in_the_instant_of_the_loss_raises_its_own_error_with_a_note(
-    server: MemoryServer, ours: MemoryStore, heard: Heard, form: Form
+    server: MemoryServer, ours: Process, heard: Heard, form: Form
 ) -> None:
     with pytest.raises(Mine) as caught:
         async with form(ours, heard) as term:
-            virtual_loop().block(2 * TTL)
+            virtual_loop().pause(2 * TTL)
             server.seize(NAME)
             raise Mine("the body")
     assert f"token {term.token}" in "".join(caught.value.__notes__)

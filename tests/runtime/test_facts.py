@@ -18,9 +18,10 @@ from aioelect.facts import (
     TermBegan,
     TermStopped,
 )
+from aioelect.testing._memory import MemoryServer
 from runtime.conftest import LATENCY, Heard
 from runtime.world import NAME
-from support.memory_store import MemoryServer, MemoryStore, fail_nth
+from support.process import Process, fail_nth
 
 TTL = 15.0
 NEAR = pytest.approx
@@ -31,7 +32,7 @@ def _failovers(heard: Heard) -> list[float | None]:
 
 
 async def test_every_confirmed_renewal_tells_its_round_trip_and_the_life_that_was_left(
-    ours: MemoryStore, heard: Heard
+    ours: Process, heard: Heard
 ) -> None:
     async with FencedLock(ours, NAME, ttl=TTL, observers=[heard]):
         await asyncio.sleep(16)
@@ -45,7 +46,7 @@ async def test_every_confirmed_renewal_tells_its_round_trip_and_the_life_that_wa
 
 
 async def test_a_failed_renewal_is_told_by_class_and_the_next_confirmed_one_ends_the_doubt(
-    ours: MemoryStore, heard: Heard
+    ours: Process, heard: Heard
 ) -> None:
     ours.before = fail_nth(1, StoreUnavailable("silence", reason="timeout"), verb="renew")
     async with FencedLock(ours, NAME, ttl=TTL, observers=[heard]):
@@ -58,7 +59,7 @@ async def test_a_failed_renewal_is_told_by_class_and_the_next_confirmed_one_ends
 
 
 async def test_a_renewal_that_is_answered_no_confirms_nothing(
-    server: MemoryServer, ours: MemoryStore, heard: Heard
+    server: MemoryServer, ours: Process, heard: Heard
 ) -> None:
     with pytest.raises(LeaseLost):
         async with FencedLock(ours, NAME, ttl=TTL, observers=[heard]):
@@ -68,7 +69,7 @@ async def test_a_renewal_that_is_answered_no_confirms_nothing(
 
 
 async def test_a_take_over_tells_the_time_since_the_last_sign_of_life_of_the_one_before(
-    server: MemoryServer, ours: MemoryStore, heard: Heard
+    server: MemoryServer, ours: Process, heard: Heard
 ) -> None:
     server.seize(NAME, ttl=TTL)  # renewed at 0, and never again
     await asyncio.sleep(4)
@@ -77,9 +78,7 @@ async def test_a_take_over_tells_the_time_since_the_last_sign_of_life_of_the_one
     assert _failovers(heard) == [NEAR(TTL, abs=0.05)]
 
 
-async def test_after_a_release_it_is_the_time_since_the_notice(
-    ours: MemoryStore, other: MemoryStore, heard: Heard
-) -> None:
+async def test_after_a_release_it_is_the_time_since_the_notice(ours: Process, other: Process, heard: Heard) -> None:
     async with FencedLock(other, NAME, ttl=TTL, observers=[]):
         waiting = asyncio.create_task(FencedLock(ours, NAME, ttl=TTL, observers=[heard]).__aenter__())
         await asyncio.sleep(7)
@@ -89,7 +88,7 @@ async def test_after_a_release_it_is_the_time_since_the_notice(
     assert failover is not None and failover < 0.05
 
 
-async def test_after_a_release_in_the_same_process_it_is_the_time_since_that(ours: MemoryStore, heard: Heard) -> None:
+async def test_after_a_release_in_the_same_process_it_is_the_time_since_that(ours: Process, heard: Heard) -> None:
     async with FencedLock(ours, NAME, ttl=TTL, observers=[]):
         waiting = asyncio.create_task(FencedLock(ours, NAME, ttl=TTL, observers=[heard]).__aenter__())
         await asyncio.sleep(7)
@@ -98,14 +97,14 @@ async def test_after_a_release_in_the_same_process_it_is_the_time_since_that(our
     assert failover is not None and failover < 0.05
 
 
-async def test_who_finds_the_name_free_takes_over_from_nobody(ours: MemoryStore, heard: Heard) -> None:
+async def test_who_finds_the_name_free_takes_over_from_nobody(ours: Process, heard: Heard) -> None:
     async with FencedLock(ours, NAME, ttl=TTL, observers=[heard]):
         pass
     assert _failovers(heard) == [None]
 
 
 async def test_a_term_tells_from_anywhere_for_how_long_it_leads_and_0_from_its_stop_on(
-    ours: MemoryStore, heard: Heard
+    ours: Process, heard: Heard
 ) -> None:
     at_the_stop: list[float] = []
 
@@ -123,7 +122,7 @@ async def test_a_term_tells_from_anywhere_for_how_long_it_leads_and_0_from_its_s
 
 @pytest.mark.parametrize("form", ["run", "running", "lead", "entered"])
 async def test_a_candidacy_is_told_once_from_its_beginning_to_its_end_over_all_its_terms(
-    form: str, ours: MemoryStore, heard: Heard
+    form: str, ours: Process, heard: Heard
 ) -> None:
     elector = Elector(ours, NAME, ttl=TTL, observers=[heard])
     match form:
@@ -146,7 +145,7 @@ async def test_a_candidacy_is_told_once_from_its_beginning_to_its_end_over_all_i
     assert told[-1] is CandidacyOver
 
 
-async def test_a_candidacy_that_fails_is_over_too(ours: MemoryStore, heard: Heard) -> None:
+async def test_a_candidacy_that_fails_is_over_too(ours: Process, heard: Heard) -> None:
     async def work(_: object) -> None:
         raise ValueError("broken")
 
@@ -156,7 +155,7 @@ async def test_a_candidacy_that_fails_is_over_too(ours: MemoryStore, heard: Hear
 
 
 async def test_while_a_term_is_held_the_lateness_of_the_loop_is_told_about_once_a_second(
-    ours: MemoryStore, heard: Heard
+    ours: Process, heard: Heard
 ) -> None:
     async with FencedLock(ours, NAME, ttl=TTL, observers=[heard]):
         await asyncio.sleep(10)

@@ -14,8 +14,10 @@ import pytest
 from aioelect import Elector, StoreRejected, Term
 from aioelect._store import Claim
 from aioelect.health import Health, health
+from aioelect.testing._faults import Silence
+from aioelect.testing._memory import MemoryServer
 from runtime.world import NAME
-from support.memory_store import MemoryServer, MemoryStore, Silence
+from support.process import Process
 
 TTL = 15.0
 PAGE = Path(__file__).parent.parent.parent / "docs" / "operations.md"
@@ -31,7 +33,7 @@ async def _forever(_: Term) -> None:
 
 
 @asynccontextmanager
-async def leading(store: MemoryStore) -> AsyncIterator[Elector]:
+async def leading(store: Process) -> AsyncIterator[Elector]:
     """An elector that leads."""
     async with Elector(store, NAME, ttl=TTL, observers=[]).running(_forever) as elector:
         await asyncio.sleep(1)
@@ -39,19 +41,19 @@ async def leading(store: MemoryStore) -> AsyncIterator[Elector]:
         yield elector
 
 
-async def test_a_leader_is_well(ours: MemoryStore) -> None:
+async def test_a_leader_is_well(ours: Process) -> None:
     async with leading(ours) as elector:
         assert health(elector) == Health(live=True, ready=True, leading=True, standing=True, problems=())
 
 
-async def test_a_candidate_that_waits_is_just_as_well(server: MemoryServer, ours: MemoryStore) -> None:
+async def test_a_candidate_that_waits_is_just_as_well(server: MemoryServer, ours: Process) -> None:
     server.seize(NAME, ttl=600)
     async with Elector(ours, NAME, ttl=TTL, observers=[]).running(_forever) as elector:
         await asyncio.sleep(60)
         assert health(elector) == Health(live=True, ready=True, leading=False, standing=True, problems=())
 
 
-async def test_a_leader_whose_renewals_fail_is_live_and_says_so_until_one_is_confirmed(ours: MemoryStore) -> None:
+async def test_a_leader_whose_renewals_fail_is_live_and_says_so_until_one_is_confirmed(ours: Process) -> None:
     async with leading(ours) as elector:
         ours.before = silent
         await asyncio.sleep(8)
@@ -63,7 +65,7 @@ async def test_a_leader_whose_renewals_fail_is_live_and_says_so_until_one_is_con
         assert health(elector).ready
 
 
-async def test_a_candidate_that_cannot_reach_the_store_is_live_and_says_so_until_it_can(ours: MemoryStore) -> None:
+async def test_a_candidate_that_cannot_reach_the_store_is_live_and_says_so_until_it_can(ours: Process) -> None:
     ours.before = silent
     async with Elector(ours, NAME, ttl=TTL, observers=[]).running(_forever) as elector:
         await asyncio.sleep(60)
@@ -75,7 +77,7 @@ async def test_a_candidate_that_cannot_reach_the_store_is_live_and_says_so_until
         assert health(elector).ready
 
 
-async def test_a_candidacy_that_has_died_is_not_live(ours: MemoryStore) -> None:
+async def test_a_candidacy_that_has_died_is_not_live(ours: Process) -> None:
     def refuse(verb: str, claim: Claim) -> None:
         raise StoreRejected("lacks a permission", reason="noperm")
 
@@ -89,7 +91,7 @@ async def test_a_candidacy_that_has_died_is_not_live(ours: MemoryStore) -> None:
             assert "the candidacy has ended: StoreRejected: lacks a permission" in state.problems[0]
 
 
-async def test_work_that_raises_is_a_candidacy_that_has_died(ours: MemoryStore) -> None:
+async def test_work_that_raises_is_a_candidacy_that_has_died(ours: Process) -> None:
     async def broken(_: Term) -> None:
         raise KeyError("job")
 
@@ -99,7 +101,7 @@ async def test_work_that_raises_is_a_candidacy_that_has_died(ours: MemoryStore) 
             assert not health(elector).live
 
 
-async def test_work_that_outlives_the_drain_limit_is_not_live_until_it_has_ended(ours: MemoryStore) -> None:
+async def test_work_that_outlives_the_drain_limit_is_not_live_until_it_has_ended(ours: Process) -> None:
     async def deaf(_: Term) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + 60
@@ -121,7 +123,7 @@ async def test_work_that_outlives_the_drain_limit_is_not_live_until_it_has_ended
         assert health(elector).live
 
 
-async def test_an_unfit_candidate_is_live(ours: MemoryStore) -> None:
+async def test_an_unfit_candidate_is_live(ours: Process) -> None:
     async with Elector(ours, NAME, ttl=TTL, observers=[], ready=lambda: False).running(_forever) as elector:
         await asyncio.sleep(5)
         state = health(elector)
@@ -129,7 +131,7 @@ async def test_an_unfit_candidate_is_live(ours: MemoryStore) -> None:
         assert "not fit" in state.problems[0]
 
 
-async def test_an_elector_that_is_not_used_yet_or_any_more_is_live_and_not_ready(ours: MemoryStore) -> None:
+async def test_an_elector_that_is_not_used_yet_or_any_more_is_live_and_not_ready(ours: Process) -> None:
     elector = Elector(ours, NAME, ttl=TTL, observers=[])
     unused = Health(live=True, ready=False, leading=False, standing=False, problems=("it does not stand",))
     assert health(elector) == unused
@@ -144,7 +146,7 @@ def _route(framework: str) -> str:
     return found
 
 
-async def test_the_documented_route_for_fastapi_answers(ours: MemoryStore) -> None:
+async def test_the_documented_route_for_fastapi_answers(ours: Process) -> None:
     from fastapi import FastAPI
     from httpx import ASGITransport, AsyncClient
 
@@ -159,7 +161,7 @@ async def test_the_documented_route_for_fastapi_answers(ours: MemoryStore) -> No
             assert (answer.status_code, answer.json()["live"]) == (503, False)
 
 
-async def test_the_documented_route_for_aiohttp_answers(ours: MemoryStore) -> None:
+async def test_the_documented_route_for_aiohttp_answers(ours: Process) -> None:
     from aiohttp import web
     from aiohttp.test_utils import make_mocked_request
 

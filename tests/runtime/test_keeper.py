@@ -25,10 +25,12 @@ from aioelect import (
     Term,
 )
 from aioelect.facts import DrainOverrun, RenewalFailed, RenewalRecovered, TermOver, TermStopped
+from aioelect.testing._faults import Silence
+from aioelect.testing._memory import MemoryServer
+from aioelect.testing._virtual import virtual_loop
 from runtime.conftest import Heard
 from runtime.world import NAME, TTL, quiet, refuse_renewals, verbs
-from support.memory_store import MemoryServer, MemoryStore, Silence, fail_nth
-from support.virtual_time import virtual_loop
+from support.process import Process, fail_nth
 
 DOWN = StoreUnavailable("connection refused")
 
@@ -60,7 +62,7 @@ class Shifts:
 
 @pytest.mark.parametrize("end", ["cancelled", "left", "resigned", "taken", "expired"])
 async def test_p7_a_second_of_clean_up_never_overlaps_the_next_holders_work(
-    server: MemoryServer, ours: MemoryStore, other: MemoryStore, end: str
+    server: MemoryServer, ours: Process, other: Process, end: str
 ) -> None:
     shifts, began = Shifts(), asyncio.Event()
 
@@ -111,7 +113,7 @@ async def test_p7_a_second_of_clean_up_never_overlaps_the_next_holders_work(
 
 
 async def test_p7_renewal_goes_on_while_the_work_drains_and_is_leader_is_false(
-    server: MemoryServer, ours: MemoryStore, heard: Heard
+    server: MemoryServer, ours: Process, heard: Heard
 ) -> None:
     seen: list[tuple[bool, bool]] = []
 
@@ -137,8 +139,8 @@ async def test_p7_renewal_goes_on_while_the_work_drains_and_is_leader_is_false(
 
 async def test_p7_work_that_outlives_the_drain_limit_is_reported_and_nothing_is_released(
     server: MemoryServer,
-    ours: MemoryStore,
-    other: MemoryStore,
+    ours: Process,
+    other: Process,
     heard: Heard,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -153,7 +155,7 @@ async def test_p7_work_that_outlives_the_drain_limit_is_reported_and_nothing_is_
                     await asyncio.sleep(5)
                 meanwhile.extend(verbs(ours, asked))
 
-    async def after_us(store: MemoryStore, who: str) -> None:
+    async def after_us(store: Process, who: str) -> None:
         async with FencedLock(store, NAME, ttl=TTL, observers=()):
             with shifts(who):
                 await asyncio.sleep(0.01)
@@ -178,7 +180,7 @@ async def test_p7_work_that_outlives_the_drain_limit_is_reported_and_nothing_is_
 
 
 async def test_p7_a_candidate_that_overran_stands_again_only_after_its_old_work(
-    server: MemoryServer, ours: MemoryStore
+    server: MemoryServer, ours: Process
 ) -> None:
     shifts = Shifts()
 
@@ -200,7 +202,7 @@ async def test_p7_a_candidate_that_overran_stands_again_only_after_its_old_work(
 
 
 @pytest.mark.parametrize("clean_up", [0.0, 0.04, 0.06, 0.1, 0.14, 0.18])
-async def test_p7_leaving_an_elector_begins_no_other_term(ours: MemoryStore, heard: Heard, clean_up: float) -> None:
+async def test_p7_leaving_an_elector_begins_no_other_term(ours: Process, heard: Heard, clean_up: float) -> None:
     loop = virtual_loop()
 
     async def work(term: Term) -> None:
@@ -217,9 +219,7 @@ async def test_p7_leaving_an_elector_begins_no_other_term(ours: MemoryStore, hea
     assert len(heard.of(TermOver)) == 1
 
 
-async def test_p7_after_a_loss_the_work_is_awaited_and_nothing_is_released(
-    server: MemoryServer, ours: MemoryStore
-) -> None:
+async def test_p7_after_a_loss_the_work_is_awaited_and_nothing_is_released(server: MemoryServer, ours: Process) -> None:
     loop, ended = virtual_loop(), 0.0
     with pytest.raises(LeaseTaken):
         async with FencedLock(ours, NAME, ttl=TTL, observers=()):
@@ -245,7 +245,7 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize("failures", [1, 2])
 @pytest.mark.parametrize("answer", [DOWN, Silence(), StoreRejected("OOM"), RuntimeError("a surprise")], ids=repr)
 async def test_p3_after_one_or_two_failed_renewals_work_goes_on_with_one_warning_at_each_end(
-    ours: MemoryStore, heard: Heard, caplog: pytest.LogCaptureFixture, failures: int, answer: BaseException
+    ours: Process, heard: Heard, caplog: pytest.LogCaptureFixture, failures: int, answer: BaseException
 ) -> None:
     ours.before = fail_nth(1, answer, verb="renew", times=failures)
     async with FencedLock(ours, NAME, ttl=TTL, observers=[heard]) as term:
@@ -263,7 +263,7 @@ async def test_p3_after_one_or_two_failed_renewals_work_goes_on_with_one_warning
 
 @pytest.mark.parametrize("answer", [DOWN, Silence(), StoreRejected("NOPERM"), RuntimeError("a surprise")], ids=repr)
 async def test_p3_p11_renewals_that_keep_failing_cancel_the_work_at_the_renew_deadline_before_the_claim_can_expire(
-    server: MemoryServer, ours: MemoryStore, heard: Heard, caplog: pytest.LogCaptureFixture, answer: BaseException
+    server: MemoryServer, ours: Process, heard: Heard, caplog: pytest.LogCaptureFixture, answer: BaseException
 ) -> None:
     loop, ended = virtual_loop(), 0.0
     ours.before = refuse_renewals(answer)
@@ -289,7 +289,7 @@ async def test_p3_p11_renewals_that_keep_failing_cancel_the_work_at_the_renew_de
 @pytest.mark.parametrize("how", ["taken", "gone", "expired"])
 @pytest.mark.parametrize("swallows", [False, True])
 async def test_p3_a_refused_renewal_ends_the_work_at_once_and_a_loss_is_told_exactly_once(
-    server: MemoryServer, ours: MemoryStore, heard: Heard, caplog: pytest.LogCaptureFixture, how: str, swallows: bool
+    server: MemoryServer, ours: Process, heard: Heard, caplog: pytest.LogCaptureFixture, how: str, swallows: bool
 ) -> None:
     loop, stopped = virtual_loop(), 0.0
     struck = loop.time() + 1
@@ -312,7 +312,7 @@ async def test_p3_a_refused_renewal_ends_the_work_at_once_and_a_loss_is_told_exa
     assert await quiet(ours)
 
 
-def _strike(server: MemoryServer, ours: MemoryStore, how: str) -> None:
+def _strike(server: MemoryServer, ours: Process, how: str) -> None:
     if how == "taken":
         server.seize(NAME)
     elif how == "gone":
@@ -322,7 +322,7 @@ def _strike(server: MemoryServer, ours: MemoryStore, how: str) -> None:
 
 
 async def test_p1_validity_counts_from_the_send_of_a_request(server: MemoryServer) -> None:
-    slow = MemoryStore(server, latency=0.0, back=0.1)
+    slow = Process(server, latency=0.0, back=0.1)
     loop = virtual_loop()
     asked = loop.time()
     async with FencedLock(slow, NAME, ttl=TTL, observers=()) as term:
@@ -333,7 +333,7 @@ async def test_p1_validity_counts_from_the_send_of_a_request(server: MemoryServe
         assert term.remaining() < holder.remaining
 
 
-async def test_p3_a_hanging_renewal_is_repeated_before_the_renew_deadline(ours: MemoryStore) -> None:
+async def test_p3_a_hanging_renewal_is_repeated_before_the_renew_deadline(ours: Process) -> None:
     """Each try has its own limit, so that three fit."""
     ours.before = fail_nth(1, Silence(), verb="renew", times=2)
     async with FencedLock(ours, NAME, ttl=TTL, observers=()) as term:
@@ -342,7 +342,7 @@ async def test_p3_a_hanging_renewal_is_repeated_before_the_renew_deadline(ours: 
 
 
 async def test_p6_no_renewal_is_sent_once_release_began(server: MemoryServer) -> None:
-    slow = MemoryStore(server, latency=0.04)
+    slow = Process(server, latency=0.04)
     async with FencedLock(slow, NAME, ttl=TTL, renew_interval=0.1, observers=()):
         await asyncio.sleep(0.03)
     assert verbs(slow) == ["acquire", "renew", "release"]  # the renewal was in flight
@@ -351,7 +351,7 @@ async def test_p6_no_renewal_is_sent_once_release_began(server: MemoryServer) ->
 
 
 async def test_p13_a_claim_that_goes_while_the_work_drains_is_no_second_end(
-    server: MemoryServer, ours: MemoryStore, heard: Heard
+    server: MemoryServer, ours: Process, heard: Heard
 ) -> None:
     with pytest.raises(LeaseTaken):
         async with FencedLock(ours, NAME, ttl=TTL, observers=[heard]) as term:
@@ -362,7 +362,7 @@ async def test_p13_a_claim_that_goes_while_the_work_drains_is_no_second_end(
     assert len(heard.of(TermStopped)) == len(heard.of(TermOver)) == 1
 
 
-async def test_p10_the_line_is_silent_while_a_local_term_is_held(ours: MemoryStore) -> None:
+async def test_p10_the_line_is_silent_while_a_local_term_is_held(ours: Process) -> None:
     order: list[int] = []
 
     async def wait_in_line(place: int) -> None:

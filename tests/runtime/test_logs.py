@@ -38,8 +38,9 @@ from aioelect.facts import (
     TermStopped,
     WriteRefused,
 )
+from aioelect.testing._faults import Silence
 from runtime.world import NAME
-from support.memory_store import MemoryStore, Silence
+from support.process import Process
 
 FIELDS = {"lease_name", "identity", "token", "term_id", "reason"}
 TERM = TermInfo("role", "me", 33, "ab12", 15.0)
@@ -131,7 +132,7 @@ def test_every_kind_of_fact_is_in_that_table() -> None:
 
 
 async def test_p15_an_outage_is_one_warning_at_its_start_and_one_at_its_end(
-    ours: MemoryStore, records: list[logging.LogRecord]
+    ours: Process, records: list[logging.LogRecord]
 ) -> None:
     async with FencedLock(ours, NAME, ttl=15, observers=[]) as term:
         await asyncio.sleep(4.9)
@@ -148,7 +149,7 @@ async def test_p15_an_outage_is_one_warning_at_its_start_and_one_at_its_end(
 
 
 async def test_p15_an_outage_that_lasts_is_one_warning_and_the_loss_another(
-    ours: MemoryStore, records: list[logging.LogRecord]
+    ours: Process, records: list[logging.LogRecord]
 ) -> None:
     with pytest.raises(LeaseLost):
         async with FencedLock(ours, NAME, ttl=15, observers=[]):

@@ -9,17 +9,18 @@ import pytest
 
 from aioelect import ConfigurationError, Elector, FencedLock, Leader, StoreRejected, StoreUnavailable, info, observe
 from aioelect._store import Capabilities, Claim
+from aioelect.testing._memory import MemoryServer
 from runtime.world import NAME, TTL
-from support.memory_store import MemoryServer, MemoryStore
+from support.process import Process
 
 
 class Watched(list[str | None]):
     """Whom an observer has shown, in order."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: Process) -> None:
         self.task = asyncio.create_task(self._watch(store))
 
-    async def _watch(self, store: MemoryStore) -> None:
+    async def _watch(self, store: Process) -> None:
         async for leader in observe(store, NAME):
             self.append(None if leader is None else leader.identity)
 
@@ -29,12 +30,12 @@ class Watched(list[str | None]):
         del self.task  # its traceback holds the iterator
 
 
-def elector(store: MemoryStore, identity: str) -> Elector:
+def elector(store: Process, identity: str) -> Elector:
     return Elector(store, NAME, ttl=TTL, identity=identity, observers=(), info={"url": f"http://{identity}"})
 
 
 async def test_p13_an_observer_sees_the_present_state_first_and_then_every_change(
-    server: MemoryServer, ours: MemoryStore, other: MemoryStore
+    server: MemoryServer, ours: Process, other: Process
 ) -> None:
     nobody = Watched(other)
     await asyncio.sleep(1)
@@ -53,10 +54,10 @@ async def test_p13_an_observer_sees_the_present_state_first_and_then_every_chang
     for watched in (nobody, late):
         await watched.stop()
     gc.collect()
-    assert not server.watches
+    assert not server.channels
 
 
-async def test_p13_an_observer_does_not_stand(server: MemoryServer, other: MemoryStore) -> None:
+async def test_p13_an_observer_does_not_stand(server: MemoryServer, other: Process) -> None:
     watched = Watched(other)
     await asyncio.sleep(20)
     assert server.holder(NAME) is None and not server.describe(NAME).candidates
@@ -64,9 +65,7 @@ async def test_p13_an_observer_does_not_stand(server: MemoryServer, other: Memor
     await watched.stop()
 
 
-async def test_p13_a_leader_that_died_is_shown_until_its_claim_is_over(
-    server: MemoryServer, other: MemoryStore
-) -> None:
+async def test_p13_a_leader_that_died_is_shown_until_its_claim_is_over(server: MemoryServer, other: Process) -> None:
     server.seize(NAME, ttl=3.0, identity="dying")
     watched = Watched(other)
     await asyncio.sleep(2.9)
@@ -78,7 +77,7 @@ async def test_p13_a_leader_that_died_is_shown_until_its_claim_is_over(
 
 @pytest.mark.parametrize("notices", [True, False], ids=["with notices", "polling"])
 async def test_p10_an_observer_asks_once_a_ttl_while_nothing_changes(
-    server: MemoryServer, ours: MemoryStore, other: MemoryStore, notices: bool
+    server: MemoryServer, ours: Process, other: Process, notices: bool
 ) -> None:
     if not notices:
         server.mute()
@@ -96,7 +95,7 @@ async def test_p10_an_observer_asks_once_a_ttl_while_nothing_changes(
 
 
 async def test_p13_in_an_outage_the_last_leader_is_believed_in_as_long_as_its_claim_may_last(
-    server: MemoryServer, other: MemoryStore, caplog: pytest.LogCaptureFixture
+    server: MemoryServer, other: Process, caplog: pytest.LogCaptureFixture
 ) -> None:
     def down(verb: str, claim: Claim) -> None:
         raise StoreUnavailable("down")
@@ -118,7 +117,7 @@ async def test_p13_in_an_outage_the_last_leader_is_believed_in_as_long_as_its_cl
     await watched.stop()
 
 
-async def test_p11_a_store_that_never_served_comes_out_of_the_iterator(other: MemoryStore) -> None:
+async def test_p11_a_store_that_never_served_comes_out_of_the_iterator(other: Process) -> None:
     def refuse(verb: str, claim: Claim) -> None:
         raise StoreRejected("NOPERM")
 
@@ -128,7 +127,7 @@ async def test_p11_a_store_that_never_served_comes_out_of_the_iterator(other: Me
 
 
 async def test_p13_a_step_that_is_cancelled_loses_nothing_and_breaking_off_leaves_nothing(
-    server: MemoryServer, ours: MemoryStore, other: MemoryStore
+    server: MemoryServer, ours: Process, other: Process
 ) -> None:
     leaders = observe(other, NAME)
     assert await anext(leaders) is None
@@ -142,13 +141,13 @@ async def test_p13_a_step_that_is_cancelled_loses_nothing_and_breaking_off_leave
         async for _ in observe(other, NAME):
             break
         gc.collect()
-        assert len([watch for watch in server.watches if watch.store is other]) == 1
+        assert len(other._ears) == 1
     del leaders
     gc.collect()
-    assert not [watch for watch in server.watches if watch.store is other]
+    assert not other._ears
 
 
-async def test_info_tells_all_but_the_owner_value(ours: MemoryStore, other: MemoryStore, server: MemoryServer) -> None:
+async def test_info_tells_all_but_the_owner_value(ours: Process, other: Process, server: MemoryServer) -> None:
     assert (await info(other, NAME)).leader is None
     async with elector(ours, "leader") as leading, Elector(other, NAME, ttl=TTL, identity="b", weight=7):
         term = await leading.wait_elected()
@@ -163,7 +162,7 @@ async def test_info_tells_all_but_the_owner_value(ours: MemoryStore, other: Memo
         assert owner is not None and owner not in repr(found)
 
 
-async def test_current_asks_the_store_whether_entered_or_not(ours: MemoryStore, other: MemoryStore) -> None:
+async def test_current_asks_the_store_whether_entered_or_not(ours: Process, other: Process) -> None:
     idle = elector(other, "idle")
     assert await idle.current() is None
     async with FencedLock(ours, NAME, ttl=TTL, identity="somebody", observers=()) as term:
@@ -174,7 +173,7 @@ async def test_current_asks_the_store_whether_entered_or_not(ours: MemoryStore, 
         assert leader is not None and leader.info == {"url": "http://leader"}
 
 
-async def test_one_failed_try_of_a_question_is_forgiven(other: MemoryStore) -> None:
+async def test_one_failed_try_of_a_question_is_forgiven(other: Process) -> None:
     failures = 1
 
     def fail(verb: str, claim: Claim) -> None:
@@ -191,9 +190,9 @@ async def test_one_failed_try_of_a_question_is_forgiven(other: MemoryStore) -> N
 
 
 async def test_p14_a_store_without_roles_is_told_where_it_is_asked(
-    ours: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ours: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MemoryStore, "capabilities", Capabilities())
+    monkeypatch.setattr(Process, "capabilities", Capabilities())
     for ask in (
         lambda: observe(ours, NAME),
         lambda: Elector(ours, NAME, weight=1, observers=()),
@@ -221,8 +220,6 @@ async def test_p14_a_store_without_roles_is_told_where_it_is_asked(
         ({"info": {"a": "x" * 2000}}, "info"),
     ],
 )
-async def test_p14_bad_input_is_refused_where_it_enters(
-    ours: MemoryStore, refused: dict[str, object], named: str
-) -> None:
+async def test_p14_bad_input_is_refused_where_it_enters(ours: Process, refused: dict[str, object], named: str) -> None:
     with pytest.raises(ConfigurationError, match=named):
         Elector(ours, NAME, **refused)  # type: ignore[arg-type]

@@ -25,9 +25,10 @@ from aioelect import (
 )
 from aioelect._store import Holder, Notice, NoticeKind
 from aioelect.facts import Fact, TermStopped
+from aioelect.testing._memory import MemoryServer
 from runtime.conftest import Heard
 from runtime.world import NAME, TTL
-from support.memory_store import MemoryServer, MemoryStore
+from support.process import Process
 
 
 async def _alone(term: Term) -> None:
@@ -93,7 +94,7 @@ Work = Callable[[Term], Coroutine[None, None, None]]
     ids=lambda work: work.__name__.strip("_").replace("_", " "),
 )
 async def test_p6_a_release_from_inside_never_waits_for_itself(
-    server: MemoryServer, ours: MemoryStore, other: MemoryStore, work: Work
+    server: MemoryServer, ours: Process, other: Process, work: Work
 ) -> None:
     with contextlib.suppress(asyncio.CancelledError):  # gather and wait_for pass on that their task was stopped
         async with asyncio.timeout(5):
@@ -107,7 +108,7 @@ async def test_p6_a_release_from_inside_never_waits_for_itself(
 
 
 async def test_p7_while_a_child_releases_the_body_is_stopped_and_nobody_leads(
-    server: MemoryServer, ours: MemoryStore
+    server: MemoryServer, ours: Process
 ) -> None:
     leading: list[bool] = []
     async with FencedLock(ours, NAME, ttl=TTL, observers=()) as term:
@@ -129,7 +130,7 @@ async def _open_scope(_: Term) -> None:
 
 @pytest.mark.parametrize("form", ["lock", "lease", "lead"])
 async def test_p6_a_scope_that_the_body_left_open_does_not_keep_the_claim(
-    server: MemoryServer, ours: MemoryStore, form: str
+    server: MemoryServer, ours: Process, form: str
 ) -> None:
     async def use() -> None:
         sections: dict[str, contextlib.AbstractAsyncContextManager[Term, bool | None]] = {}
@@ -144,9 +145,7 @@ async def test_p6_a_scope_that_the_body_left_open_does_not_keep_the_claim(
     assert server.holder(NAME) is None
 
 
-async def test_p6_a_generator_that_is_left_with_break_gives_its_lock_back(
-    server: MemoryServer, ours: MemoryStore
-) -> None:
+async def test_p6_a_generator_that_is_left_with_break_gives_its_lock_back(server: MemoryServer, ours: Process) -> None:
     lock = FencedLock(ours, NAME, ttl=TTL, observers=())
     errors: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, told: errors.append(repr(told.get("exception"))))
@@ -182,7 +181,7 @@ class _BrokenHandler(logging.Handler):
 
 @pytest.mark.parametrize("broken", ["handler", "observer", "cancelling observer"])
 async def test_p13_a_broken_log_handler_or_observer_does_not_keep_the_work_from_being_stopped(
-    server: MemoryServer, ours: MemoryStore, heard: Heard, broken: str
+    server: MemoryServer, ours: Process, heard: Heard, broken: str
 ) -> None:
     logger, handler = logging.getLogger("aioelect"), _BrokenHandler()
     observer = _Raises(asyncio.CancelledError() if "cancelling" in broken else ValueError("bad"))
@@ -198,7 +197,7 @@ async def test_p13_a_broken_log_handler_or_observer_does_not_keep_the_work_from_
     assert len(heard.of(TermStopped)) == 1
 
 
-async def test_p15_a_term_refuses_to_be_ended_from_a_thread_before_anything_is_changed(ours: MemoryStore) -> None:
+async def test_p15_a_term_refuses_to_be_ended_from_a_thread_before_anything_is_changed(ours: Process) -> None:
     async with FencedLock(ours, NAME, ttl=TTL, observers=()) as term:
         for end in (term.resign, lambda: term.start_soon(asyncio.sleep, 0)):
             with ThreadPoolExecutor() as threads:
@@ -208,7 +207,7 @@ async def test_p15_a_term_refuses_to_be_ended_from_a_thread_before_anything_is_c
         assert term.is_leader
 
 
-async def test_a_term_of_try_acquire_has_no_work_to_resign_from(ours: MemoryStore) -> None:
+async def test_a_term_of_try_acquire_has_no_work_to_resign_from(ours: Process) -> None:
     term = await Lease(ours, NAME, ttl=TTL, observers=()).try_acquire()
     assert term is not None
     with pytest.raises(NotHeld, match=r"release\(\) is yours"):
@@ -217,7 +216,7 @@ async def test_a_term_of_try_acquire_has_no_work_to_resign_from(ours: MemoryStor
 
 
 async def test_p10_undoing_a_claim_that_never_was_does_not_tell_that_nobody_leads(
-    server: MemoryServer, ours: MemoryStore, other: MemoryStore
+    server: MemoryServer, ours: Process, other: Process
 ) -> None:
     seen: list[Leader | None] = []
 

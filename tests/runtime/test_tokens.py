@@ -20,10 +20,11 @@ from aioelect import (
 )
 from aioelect._floors import Floors
 from aioelect.facts import StoreFailing, StoreRecovered
+from aioelect.testing._memory import MemoryServer
+from aioelect.testing._virtual import virtual_loop
 from runtime.conftest import Heard
 from runtime.world import NAME, TTL
-from support.memory_store import MemoryServer, MemoryStore
-from support.virtual_time import virtual_loop
+from support.process import Process
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ def numbers() -> Callable[[str], Awaitable[int]]:
     return source
 
 
-async def holds(store: MemoryStore) -> bool:
+async def holds(store: Process) -> bool:
     """Whether somebody else would get the name now."""
     term = await Lease(store, NAME, ttl=TTL, observers=()).try_acquire()
     if term is not None:
@@ -53,7 +54,7 @@ async def holds(store: MemoryStore) -> bool:
 
 
 async def test_p9_a_term_has_the_token_of_its_source_which_is_asked_with_the_claim_in_hand(
-    server: MemoryServer, ours: MemoryStore, numbers: Callable[[str], Awaitable[int]]
+    server: MemoryServer, ours: Process, numbers: Callable[[str], Awaitable[int]]
 ) -> None:
     asked: list[str] = []
 
@@ -78,7 +79,7 @@ async def test_p9_a_term_has_the_token_of_its_source_which_is_asked_with_the_cla
 
 
 async def test_p5_a_source_that_fails_fails_a_single_try_and_nothing_is_left_behind(
-    ours: MemoryStore, other: MemoryStore
+    ours: Process, other: Process
 ) -> None:
     async def source(name: str) -> int:
         raise ConnectionRefusedError("postgres://user:secret@host")
@@ -93,7 +94,7 @@ async def test_p5_a_source_that_fails_fails_a_single_try_and_nothing_is_left_beh
 
 
 async def test_p11_who_waits_tries_again_until_the_source_is_back_and_lets_others_in_meanwhile(
-    ours: MemoryStore, other: MemoryStore, heard: Heard
+    ours: Process, other: Process, heard: Heard
 ) -> None:
     back_at = virtual_loop().time() + 3 * TTL
 
@@ -126,7 +127,7 @@ async def test_p11_who_waits_tries_again_until_the_source_is_back_and_lets_other
     assert await holds(other)
 
 
-async def test_p11_a_candidate_stands_again_after_an_outage_of_its_token_source(ours: MemoryStore) -> None:
+async def test_p11_a_candidate_stands_again_after_an_outage_of_its_token_source(ours: Process) -> None:
     answers: list[int | None] = [101, None, None, None, 102]
     seen: list[int] = []
 
@@ -150,7 +151,7 @@ async def test_p11_a_candidate_stands_again_after_an_outage_of_its_token_source(
 
 @pytest.mark.parametrize("deaf", [False, True], ids=["silent", "silent and deaf to its cancellation"])
 async def test_p5_a_silent_source_is_waited_for_up_to_the_renew_deadline_at_most(
-    ours: MemoryStore, other: MemoryStore, deaf: bool
+    ours: Process, other: Process, deaf: bool
 ) -> None:
     async def source(name: str) -> int:
         try:
@@ -179,7 +180,7 @@ async def test_p5_a_silent_source_is_waited_for_up_to_the_renew_deadline_at_most
 
 @pytest.mark.parametrize("again", [33, 32], ids=["the same", "a lower one"])
 async def test_p9_a_source_whose_answer_has_not_risen_fails_the_acquisition_and_it_is_undone(
-    ours: MemoryStore, other: MemoryStore, again: int
+    ours: Process, other: Process, again: int
 ) -> None:
     answers = [33, again, 34]
 
@@ -199,7 +200,7 @@ async def test_p9_a_source_whose_answer_has_not_risen_fails_the_acquisition_and_
 
 
 @pytest.mark.parametrize("answer", [0, -1, True, "7", None, 7.0, 2**63])
-async def test_p14_an_answer_that_is_no_token_is_refused(ours: MemoryStore, other: MemoryStore, answer: object) -> None:
+async def test_p14_an_answer_that_is_no_token_is_refused(ours: Process, other: Process, answer: object) -> None:
     async def source(name: str) -> int:
         return answer  # type: ignore[return-value]
 
@@ -208,13 +209,13 @@ async def test_p14_an_answer_that_is_no_token_is_refused(ours: MemoryStore, othe
     assert await holds(other)
 
 
-async def test_p14_a_source_has_to_be_a_function(ours: MemoryStore) -> None:
+async def test_p14_a_source_has_to_be_a_function(ours: Process) -> None:
     with pytest.raises(ConfigurationError, match="tokens is a int"):
         FencedLock(ours, NAME, observers=(), tokens=7)  # type: ignore[arg-type]
 
 
 async def test_a_holders_number_in_the_store_is_not_passed_off_as_its_token(
-    ours: MemoryStore, other: MemoryStore, numbers: Callable[[str], Awaitable[int]]
+    ours: Process, other: Process, numbers: Callable[[str], Awaitable[int]]
 ) -> None:
     async with FencedLock(other, NAME, ttl=TTL, identity="them", observers=(), tokens=numbers):
         with pytest.raises(AcquireTimeout) as caught:
@@ -223,13 +224,11 @@ async def test_a_holders_number_in_the_store_is_not_passed_off_as_its_token(
     assert caught.value.holder == "them" and caught.value.token is None
 
 
-async def test_p1_a_token_that_comes_after_the_renew_deadline_starts_nothing(
-    ours: MemoryStore, other: MemoryStore
-) -> None:
+async def test_p1_a_token_that_comes_after_the_renew_deadline_starts_nothing(ours: Process, other: Process) -> None:
     """The loop was blocked while the answer lay there."""
 
     async def source(name: str) -> int:
-        virtual_loop().block(TTL)
+        virtual_loop().pause(TTL)
         return 7
 
     with pytest.raises(AcquireTimeout):

@@ -17,9 +17,10 @@ from opentelemetry.trace import StatusCode
 
 from aioelect import AcquireTimeout, Elector, FencedLock, Lease, LeaseLost, NotAcquired, StoreUnavailable, Term
 from aioelect._measures import INSTRUMENTS
+from aioelect.testing._memory import MemoryServer
 from aioelect.tracing import Tracing
 from runtime.world import NAME
-from support.memory_store import MemoryServer, MemoryStore, fail_nth
+from support.process import Process, fail_nth
 
 TTL = 15.0
 
@@ -67,7 +68,7 @@ def _attributes(span: ReadableSpan) -> dict[str, object]:
 
 
 async def test_a_term_and_its_acquisition_are_a_span_each_under_the_span_that_was_current(
-    ours: MemoryStore, traced: Traced
+    ours: Process, traced: Traced
 ) -> None:
     tracer = traced.provider.get_tracer("app")
     with tracer.start_as_current_span("request") as request:
@@ -86,7 +87,7 @@ async def test_a_term_and_its_acquisition_are_a_span_each_under_the_span_that_wa
     assert not traced.observer.span_of(term).get_span_context().is_valid
 
 
-async def test_failed_renewals_are_events_of_the_terms_span(ours: MemoryStore, traced: Traced) -> None:
+async def test_failed_renewals_are_events_of_the_terms_span(ours: Process, traced: Traced) -> None:
     ours.before = fail_nth(1, StoreUnavailable("silence", reason="timeout"), verb="renew", times=2)
     async with FencedLock(ours, NAME, ttl=TTL, observers=[traced.observer]):
         await asyncio.sleep(12)
@@ -96,7 +97,7 @@ async def test_failed_renewals_are_events_of_the_terms_span(ours: MemoryStore, t
     assert (failed["aioelect.failures"], failed["aioelect.reason"]) == (1, "timeout")
 
 
-async def test_a_lost_term_is_an_error_with_its_reason(server: MemoryServer, ours: MemoryStore, traced: Traced) -> None:
+async def test_a_lost_term_is_an_error_with_its_reason(server: MemoryServer, ours: Process, traced: Traced) -> None:
     with pytest.raises(LeaseLost):
         async with FencedLock(ours, NAME, ttl=TTL, observers=[traced.observer]):
             server.seize(NAME)
@@ -107,7 +108,7 @@ async def test_a_lost_term_is_an_error_with_its_reason(server: MemoryServer, our
 
 
 async def test_an_acquisition_that_fails_is_a_span_with_the_reason(
-    server: MemoryServer, ours: MemoryStore, traced: Traced
+    server: MemoryServer, ours: Process, traced: Traced
 ) -> None:
     server.seize(NAME, ttl=600)
     observers = [traced.observer]
@@ -128,7 +129,7 @@ async def test_an_acquisition_that_fails_is_a_span_with_the_reason(
     assert not traced.spans("term")
 
 
-async def test_terms_that_are_never_released_do_not_pile_up(ours: MemoryStore, traced: Traced) -> None:
+async def test_terms_that_are_never_released_do_not_pile_up(ours: Process, traced: Traced) -> None:
     for number in range(250):
         assert await Lease(ours, f"job-{number}", ttl=0.1, observers=[traced.observer]).try_acquire()
         await asyncio.sleep(0.2)
@@ -136,7 +137,7 @@ async def test_terms_that_are_never_released_do_not_pile_up(ours: MemoryStore, t
     assert len(traced.observer._spans) <= 101
 
 
-async def test_the_numbers_are_those_of_prometheus(server: MemoryServer, ours: MemoryStore, traced: Traced) -> None:
+async def test_the_numbers_are_those_of_prometheus(server: MemoryServer, ours: Process, traced: Traced) -> None:
     async def work(term: Term) -> None:
         await asyncio.sleep(8)
         assert traced.numbers()[("is_leader", NAME)] == 1

@@ -18,9 +18,10 @@ from aioelect import (
     StoreUnavailable,
     Term,
 )
-from runtime.world import NAME, TTL, quiet, refuse_renewals, turns, verbs
-from support.memory_store import MemoryServer, MemoryStore
-from support.virtual_time import virtual_loop
+from aioelect.testing._memory import MemoryServer
+from aioelect.testing._virtual import virtual_loop
+from runtime.world import LATENCY, NAME, TTL, quiet, refuse_renewals, turns, verbs
+from support.process import Process
 
 DOWN = StoreUnavailable("connection refused")
 
@@ -28,7 +29,7 @@ DOWN = StoreUnavailable("connection refused")
 
 
 async def test_p8_work_that_swallows_cancellation_is_asked_again_but_does_not_spin(
-    server: MemoryServer, ours: MemoryStore
+    server: MemoryServer, ours: Process
 ) -> None:
     loop, asked = virtual_loop(), list[float]()
     with pytest.raises(LeaseTaken):
@@ -47,7 +48,7 @@ async def test_p8_work_that_swallows_cancellation_is_asked_again_but_does_not_sp
 def test_p2_work_in_a_thread_sees_the_end_by_itself() -> None:
     """In real time: a thread can't be cancelled, so it asks the term, without the loop."""
     server = MemoryServer()
-    store = MemoryStore(server)
+    store = Process(server)
     store.before = refuse_renewals(DOWN)
     stopped = threading.Event()
 
@@ -82,7 +83,7 @@ async def cancels_itself() -> str:
 
 @pytest.mark.parametrize("end", [returns, raises, cancels_itself], ids=lambda end: end.__name__.replace("_", " "))
 async def test_p13_when_the_work_ends_renewal_stops_and_the_next_leads_within_one_round_trip(
-    ours: MemoryStore, other: MemoryStore, end: Callable[[], Awaitable[str]]
+    ours: Process, other: Process, end: Callable[[], Awaitable[str]]
 ) -> None:
     loop, times = virtual_loop(), dict[str, float]()
 
@@ -98,7 +99,7 @@ async def test_p13_when_the_work_ends_renewal_stops_and_the_next_leads_within_on
     await asyncio.sleep(0.1)
     await Elector(other, NAME, ttl=TTL, observers=()).run(next_work)
     await asyncio.wait({first})
-    assert times["next"] - times["ended"] < 4 * ours.latency + 0.002
+    assert times["next"] - times["ended"] < 4 * LATENCY + 0.002
     if end is cancels_itself:
         assert first.cancelled()
     elif end is raises:
@@ -122,7 +123,7 @@ async def fails(error: Exception, after: float = 0.0, shielded: bool = False) ->
 
 
 async def test_p8_a_childs_error_ends_the_term_and_comes_out_bare_and_later_ones_as_notes(
-    server: MemoryServer, ours: MemoryStore
+    server: MemoryServer, ours: Process
 ) -> None:
     first, second, third = ValueError("first"), KeyError("second"), OSError("third")
     with pytest.raises(ValueError, match="first") as caught:
@@ -137,7 +138,7 @@ async def test_p8_a_childs_error_ends_the_term_and_comes_out_bare_and_later_ones
     assert server.holder(NAME) is None
 
 
-async def test_p8_the_bodys_error_comes_out_before_a_childs_which_is_a_note(ours: MemoryStore) -> None:
+async def test_p8_the_bodys_error_comes_out_before_a_childs_which_is_a_note(ours: Process) -> None:
     mine = OSError("the body")
     with pytest.raises(OSError, match="the body") as caught:
         async with FencedLock(ours, NAME, ttl=TTL, observers=()) as term:
@@ -150,7 +151,7 @@ async def test_p8_the_bodys_error_comes_out_before_a_childs_which_is_a_note(ours
 
 @pytest.mark.parametrize("end", ["returned", "cancelled", "resigned", "taken"])
 async def test_p7_children_are_cancelled_and_joined_before_the_release(
-    server: MemoryServer, ours: MemoryStore, end: str
+    server: MemoryServer, ours: Process, end: str
 ) -> None:
     ended: list[bool] = []
 
@@ -185,7 +186,7 @@ async def test_p7_children_are_cancelled_and_joined_before_the_release(
     await turns(3)
 
 
-async def test_p7_nothing_is_started_in_a_term_that_has_ended(ours: MemoryStore) -> None:
+async def test_p7_nothing_is_started_in_a_term_that_has_ended(ours: Process) -> None:
     started: list[int] = []
 
     async def child() -> None:
@@ -199,7 +200,7 @@ async def test_p7_nothing_is_started_in_a_term_that_has_ended(ours: MemoryStore)
     assert not started
 
 
-async def test_p8_a_child_may_release_its_own_term(server: MemoryServer, ours: MemoryStore) -> None:
+async def test_p8_a_child_may_release_its_own_term(server: MemoryServer, ours: Process) -> None:
     outcomes: list[ReleaseOutcome] = []
 
     async def child(term: Term) -> None:

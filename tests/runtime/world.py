@@ -13,8 +13,9 @@ from aioelect import FencedLock, Term
 from aioelect._line import _lines
 from aioelect._store import Claim, Store
 from aioelect._tokens import TokenSource
+from aioelect.testing._memory import MemoryServer
 from support.checkpoints import Steps
-from support.memory_store import Hook, MemoryServer, MemoryStore
+from support.process import Hook, Process
 
 NAME = "name"
 TTL = 1.0
@@ -37,9 +38,9 @@ class World:
         self.ours = self.process("ours")
         self.theirs = self.process("theirs")
 
-    def process(self, key: str) -> MemoryStore:
+    def process(self, key: str) -> Process:
         """A process of its own."""
-        return MemoryStore(self.server, key=(id(self.server), key), latency=LATENCY)
+        return Process(self.server, key=(id(self.server), key), latency=LATENCY)
 
     async def body(self, term: Term) -> None:
         """Work that never runs without its claim, from the first step to the last."""
@@ -105,10 +106,10 @@ class World:
             assert not (line._queue or line._contending or line._holders or line._listeners), (
                 "a place in a line was left"
             )
-        assert not self.server.watches
+        assert not self.server.channels
 
 
-def verbs(store: MemoryStore, since: int = 0) -> list[str]:
+def verbs(store: Process, since: int = 0) -> list[str]:
     """What was asked of the store, in order."""
     return [verb for verb, _ in store.calls[since:]]
 
@@ -123,7 +124,7 @@ def refuse_renewals(error: BaseException) -> Hook:
     return hook
 
 
-async def quiet(store: MemoryStore) -> bool:
+async def quiet(store: Process) -> bool:
     """Nothing is asked any more about a term that is over."""
     asked = len(store.calls)
     await asyncio.sleep(10 * TTL)

@@ -23,6 +23,8 @@ from aioelect._postgres.store import PostgresStore
 from aioelect._redis import store as store_module
 from aioelect._redis.store import open_store
 from aioelect._store import Claim, Granted, Holder, Store
+from aioelect.testing import Faults, MemoryStore
+from aioelect.testing._memory import MemoryServer
 from support import servers
 from support.postgres import execute, sessions
 from support.quorums import commissioned
@@ -33,6 +35,7 @@ from support.wait import until
 MakeStore = Callable[[], Store]
 
 PASSWORD = "geheim"
+BEHIND = "faults behind "
 WARM = ("store-0", "store-1")
 """Whose connections may be open before a test begins."""
 
@@ -43,8 +46,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         option = metafunc.config.getoption("--servers")
         others = ["replicated", "quorum", "postgres", "advisory", "tokenless", "memory"]
         wanted = option.split(",") if option else [*servers.found(), *others]
+        if metafunc.function.__module__.endswith("test_contract"):
+            # The wrapper knows nothing of what it wraps: one of each nature will do.
+            wanted += [BEHIND + kind for kind in wanted if kind in ("memory", servers.newest().key, "advisory")]
         lacking = getattr(metafunc.module, "LACKING", ())  # the kinds of stores that say they can't do what it is about
-        metafunc.parametrize("make_store", [kind for kind in wanted if kind not in lacking], indirect=True)
+        able = [kind for kind in wanted if kind.removeprefix(BEHIND) not in lacking]
+        metafunc.parametrize("make_store", able, indirect=True)
 
 
 @pytest.fixture
@@ -52,14 +59,15 @@ async def make_store(request: pytest.FixtureRequest) -> AsyncIterator[MakeStore]
     """Make stores that contend with each other and share no connection."""
     kinds = {"memory": _memory, "quorum": _quorum, "replicated": _replicated}
     kinds |= dict.fromkeys(("postgres", "advisory", "tokenless"), _postgres)
-    maker = await kinds.get(request.param, _redis)(request)
+    kind = request.param.removeprefix(BEHIND)
+    maker = await kinds.get(kind, _redis)(request, kind)
     made: list[Store] = []
 
     def make() -> Store:
         made.append(maker(f"store-{len(made)}"))
         return made[-1]
 
-    yield make
+    yield make if kind == request.param else lambda: Faults(make(), process="one")
     for store in (*made, *map(maker, WARM)):
         await store.aclose()
 
@@ -67,24 +75,22 @@ async def make_store(request: pytest.FixtureRequest) -> AsyncIterator[MakeStore]
 # Each gives what makes a store; a name of its own gives it connections of its own.
 
 
-async def _memory(_: pytest.FixtureRequest) -> Callable[[str], Store]:
-    from support.memory_store import MemoryServer, MemoryStore
-
+async def _memory(request: pytest.FixtureRequest, kind: str) -> Callable[[str], Store]:
     memory = MemoryServer()
     return lambda _: MemoryStore(memory)
 
 
-async def _postgres(request: pytest.FixtureRequest) -> Callable[[str], Store]:
+async def _postgres(request: pytest.FixtureRequest, kind: str) -> Callable[[str], Store]:
     url = request.getfixturevalue("database")
     execute(url, "CREATE SEQUENCE fence")
-    if request.param == "postgres":
+    if kind == "postgres":
         await PostgresStore(url).create()
         return lambda name: PostgresStore(f"{url}?application_name={name}")
-    sequence = "fence" if request.param == "advisory" else None
+    sequence = "fence" if kind == "advisory" else None
     return lambda name: AdvisoryStore(f"{url}?application_name={name}", sequence=sequence)
 
 
-async def _quorum(request: pytest.FixtureRequest) -> Callable[[str], Store]:
+async def _quorum(request: pytest.FixtureRequest, kind: str) -> Callable[[str], Store]:
     nodes: list[Server] = request.getfixturevalue("shared_quorum")
     for node in nodes:
         node.call("FLUSHALL")
@@ -103,14 +109,14 @@ async def _quorum(request: pytest.FixtureRequest) -> Callable[[str], Store]:
     return make
 
 
-async def _replicated(request: pytest.FixtureRequest) -> Callable[[str], Store]:
+async def _replicated(request: pytest.FixtureRequest, kind: str) -> Callable[[str], Store]:
     master: Server = request.getfixturevalue("replicated_server")
     master.call("FLUSHALL")
     return lambda name: ReplicatedStore(master.client(client_name=name), min_replicas=1)
 
 
-async def _redis(request: pytest.FixtureRequest) -> Callable[[str], Store]:
-    server = request.getfixturevalue("shared_servers")(servers.found()[request.param])
+async def _redis(request: pytest.FixtureRequest, kind: str) -> Callable[[str], Store]:
+    server = request.getfixturevalue("shared_servers")(servers.found()[kind])
     server.call("FLUSHALL")
     return lambda name: open_store(server.client(client_name=name), "aioelect")
 

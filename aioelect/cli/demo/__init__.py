@@ -6,8 +6,9 @@
     verdict.py         what each step must show
     view.py            how it looks
     stage.py           child processes and what they say
-    shelter.py         a folder and a process group that end with the demo, however it ends (janitor.py)
     server.py          a server of the demo's own
+
+What it starts and writes ends with it, however it ends: `aioelect/testing/_shelter.py`.
 
 `worker.py` and `pod.py` use nothing but the public API: they are examples of good use.
 """

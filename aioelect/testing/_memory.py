@@ -1,25 +1,19 @@
-"""A store in memory: the same contract as the one on Redis, in virtual time or real time, with trouble on demand.
+"""A store in memory: the same contract as the one on Redis, in virtual time or real time.
 
-    server = MemoryServer()
-    one, two = MemoryStore(server), MemoryStore(server, key="another machine", latency=0.01)
-    one.before = fail_nth(2, StoreUnavailable("down"))      # the second request never arrives
-    one.after = fail_nth(1, Silence())                      # the first is carried out, its answer gets lost
-    server.mute()                                           # notices are not to be had until `unmute`
-
-A `MemoryServer` is what all share; a `MemoryStore` is one process's way to it. A request is on its way for `latency`
-seconds and its answer for as long (or `back`); a call that was cancelled or ran into its limit does not call it back:
-it may still be carried out, as on a network. Ttls follow `aioelect._clock.now()`.
+A `MemoryServer` is what all share; a `MemoryStore` is one process's way to it. Ttls follow `aioelect._clock.now()`.
+There is no network in here: what can happen on one is in `_faults.py`, for this store as for any other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from aioelect import _clock
+from aioelect._channel import Channel, Subscription
 from aioelect._errors import StoreUnavailable
+from aioelect._follow import Leader
 from aioelect._store import (
     Candidate,
     Capabilities,
@@ -38,27 +32,7 @@ from aioelect._store import (
     StepDown,
 )
 
-T = TypeVar("T")
-Hook = Callable[[str, Claim], None]
-"""Called with "acquire", "renew", "release", "describe" or "ask" and the claim; what it raises becomes the answer."""
-
-
-class Silence(Exception):
-    """Raised by a hook: no answer at all, until the call's own limit."""
-
-
-def fail_nth(nth: int, error: BaseException, *, verb: str | None = None, times: int = 1) -> Hook:
-    """Make a hook that raises at the nth call (of one verb, if given) and at `times - 1` more."""
-    seen = 0
-
-    def hook(called: str, claim: Claim) -> None:
-        nonlocal seen
-        if verb in (None, called):
-            seen += 1
-            if nth <= seen < nth + times:
-                raise error
-
-    return hook
+__all__ = ["MemoryServer", "MemoryStore"]
 
 
 @dataclass
@@ -101,7 +75,7 @@ class MemoryServer:
     """The shared side: names, who holds them, who listens. Each change is one step, as a script's is."""
 
     records: dict[str, Entry] = field(default_factory=dict)
-    watches: list[MemoryWatch] = field(default_factory=list)
+    channels: dict[tuple[MemoryStore, str], Channel] = field(default_factory=dict)
     muted: bool = False
 
     def record(self, name: str) -> Entry:
@@ -109,21 +83,26 @@ class MemoryServer:
         return self.records.setdefault(name, Entry())
 
     def holder(self, name: str) -> Holder | None:
-        """Who holds a name now; for assertions."""
+        """Who holds a name now."""
         record = self.record(name)
         return record.holder() if record.live() else None
 
     def mute(self) -> None:
         """Lose all subscriptions; none is confirmed from now on."""
         self.muted = True
-        for watch in self.watches:
-            watch.lose()
+        for channel in self.channels.values():
+            channel.lose()
 
     def unmute(self) -> None:
         """Confirm subscriptions again."""
         self.muted = False
-        for watch in tuple(self.watches):
-            watch.confirm()
+        for channel in self.channels.values():
+            self.confirm(channel)
+
+    def confirm(self, channel: Channel) -> None:
+        """Take note of a subscription (unless muted)."""
+        if not self.muted:
+            channel.answer(asyncio.get_running_loop().time(), granted=True)
 
     def seize(self, name: str, *, ttl: float = 60.0, identity: str = "intruder") -> int:
         """Give a name to somebody else, whoever has it; returns the token."""
@@ -214,10 +193,15 @@ class MemoryServer:
 
     def tell(self, name: str, notice: Notice) -> set[MemoryStore]:
         """Give a notice to all who listen; returns the processes that were reached."""
-        reached = [watch for watch in tuple(self.watches) if watch.name == name and watch.live]
-        for watch in reached:
-            watch.tell(notice)
-        return {watch.store for watch in reached}
+        reached = {store: channel for (store, of), channel in self.channels.items() if of == name and channel.live}
+        for channel in reached.values():
+            for watcher in tuple(channel.watchers):
+                watcher.tell(notice)
+        return set(reached)
+
+    def forget(self, key: tuple[MemoryStore, str]) -> None:
+        """Nobody of that process listens to that name any more."""
+        self.channels.pop(key, None)
 
     def _refused(self, claim: Claim) -> Refused | None:
         record = self.record(claim.name)
@@ -227,24 +211,32 @@ class MemoryServer:
 
 
 class MemoryStore:
-    """One process's way to a `MemoryServer`; handles with equal keys share the local line."""
+    """A store in memory, for tests: pass it where a Redis client is passed.
 
-    def __init__(
-        self, server: MemoryServer, *, key: Hashable | None = None, latency: float = 0.0, back: float | None = None
-    ) -> None:
-        self.server = server
-        self.latency = latency
-        self.back = latency if back is None else back
-        self.before: Hook = lambda verb, claim: None
-        self.after: Hook = lambda verb, claim: None
-        self.calls: list[tuple[str, Claim]] = []
-        """Every request that was made, in order."""
-        self._key = ("memory", id(server)) if key is None else key
+    It keeps the contract that the store on Redis keeps, in virtual time (`virtual_time`) or in real time, in any event
+    loop. What uses one store is one process to aioelect, so that it stands in one line; wrap the store in a `Faults`
+    for each copy of the service that takes part in a test.
+
+    Example:
+        >>> store = MemoryStore()
+        >>> async with Lease(store, "report", identity="pod-a"):  # doctest: +SKIP
+        ...     assert store.holder("report").identity == "pod-a"
+        >>> store.holder("report") is None
+        True
+    """
+
+    def __init__(self, server: MemoryServer | None = None) -> None:
+        self.server = MemoryServer() if server is None else server
+
+    def holder(self, name: str) -> Leader | None:
+        """Who holds a name now, by the store's word; None: nobody. Never waits."""
+        holder = self.server.holder(name)
+        return None if holder is None else Leader(holder.identity, holder.token, holder.id)
 
     @property
     def key(self) -> Hashable:
         """Whose line this is."""
-        return self._key
+        return ("memory", id(self.server))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -253,154 +245,50 @@ class MemoryStore:
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free."""
-        answer = await self._ask("acquire", claim, lambda: self.server.acquire(claim), limit)
-        assert isinstance(answer, Granted | Contended)
-        return answer
+        _check(limit, claim.name)
+        return self.server.acquire(claim)
 
     async def renew(self, claim: Claim, *, limit: float) -> Renewed | Refused:
         """Prolong the claim if it is ours."""
-        answer = await self._ask("renew", claim, lambda: self.server.renew(claim), limit)
-        assert isinstance(answer, Renewed | Refused)
-        return answer
+        _check(limit, claim.name)
+        return self.server.renew(claim)
 
     async def release(
         self, claim: Claim, *, keep: float = 0.0, heir: Heir | None = None, limit: float
     ) -> Released | Refused:
         """Give the claim up if it is ours."""
-        answer = await self._ask("release", claim, lambda: self.server.release(claim, keep, heir, self), limit)
-        assert isinstance(answer, Released | Refused)
-        return answer
+        _check(limit, claim.name)
+        return self.server.release(claim, keep, heir, self)
 
     async def describe(self, name: str, *, limit: float) -> Record:
         """Who leads and who stands."""
-        return await self._ask("describe", _about(name), lambda: self.server.describe(name), limit)
+        _check(limit, name)
+        return self.server.describe(name)
 
     async def ask_to_step_down(self, name: str, request: StepDown, *, limit: float) -> Holder | None:
         """Leave a request for the present holder, and tell it at once."""
-        return await self._ask("ask", _about(name), lambda: self.server.ask(name, request), limit)
+        _check(limit, name)
+        return self.server.ask(name, request)
 
-    def watch(self, name: str) -> MemoryWatch:
+    def watch(self, name: str) -> Subscription:
         """Listen to the notices of a name."""
-        return MemoryWatch(self, name)
+        channels, key = self.server.channels, (self, name)
+        channel = channels.get(key)
+        if channel is None:
+            channel = channels[key] = Channel(name.encode(), lambda _: self.server.forget(key))
+            asyncio.get_running_loop().call_soon(self.server.confirm, channel)
+        subscription = Subscription(channel)
+        channel.watchers.add(subscription)
+        return subscription
 
     async def aclose(self) -> None:
         """End all watches of this process."""
-        for watch in [watch for watch in self.server.watches if watch.store is self]:
-            watch.detach()
-
-    async def _ask(self, verb: str, claim: Claim, step: Callable[[], T], limit: float) -> T:
-        if limit <= 0:
-            raise StoreUnavailable("no time is left to ask", name=claim.name, reason="timeout")
-        self.calls.append((verb, claim))
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-
-        def fail(error: BaseException) -> None:
-            if not isinstance(error, Silence) and not answer.done():
-                answer.set_exception(error)
-
-        def arrive() -> None:
-            try:
-                self.before(verb, claim)
-                result = step()
-            except BaseException as error:
-                loop.call_later(self.back, fail, error)
-            else:
-                loop.call_later(self.back, reply, result)
-
-        def reply(result: T) -> None:
-            try:
-                self.after(verb, claim)
-            except BaseException as error:
-                fail(error)
-            else:
-                if not answer.done():
-                    answer.set_result(result)
-
-        def give_up() -> None:
-            fail(StoreUnavailable(f"no answer within {limit:.3g} s", name=claim.name, reason="timeout"))
-
-        loop.call_later(self.latency, arrive)
-        timer = loop.call_later(limit, give_up)
-        try:
-            return await answer
-        finally:
-            timer.cancel()
+        for channel in [channel for (store, _), channel in self.server.channels.items() if store is self]:
+            for watcher in tuple(channel.watchers):
+                channel.leave(watcher)
+                watcher.wake()
 
 
-def _about(name: str) -> Claim:
-    return Claim(name, "", "nobody", 0.0, 0.0)
-
-
-class MemoryWatch:
-    """One listener; see `aioelect._store.Watch`."""
-
-    def __init__(self, store: MemoryStore, name: str) -> None:
-        self.store, self.name = store, name
-        self._server = store.server
-        self._confirmed = False
-        self._news: Notice | None = None
-        self._gap = False
-        self._closed = False
-        self._changed = asyncio.Event()
-        self._server.watches.append(self)
-        asyncio.get_running_loop().call_later(store.latency + store.back, self.confirm)
-
-    @property
-    def live(self) -> bool:
-        """True while notices arrive."""
-        return self._confirmed and self in self._server.watches
-
-    def confirm(self) -> None:
-        """The server takes note of the subscription (unless it is muted)."""
-        if self in self._server.watches and not self._server.muted:
-            self._confirmed = True
-            if self._gap:
-                self._gap, self._news = False, Notice(NoticeKind.RESYNC)
-            self._changed.set()
-
-    def lose(self) -> None:
-        """The subscription is gone; what happens until it is confirmed again is missed."""
-        self._confirmed, self._gap = False, True
-
-    def tell(self, notice: Notice) -> None:
-        """A notice arrives."""
-        self._news = notice
-        self._changed.set()
-
-    async def ready(self, limit: float) -> bool:
-        """Wait for the confirmation."""
-        await self._until(lambda: self.live or self._detached, limit)
-        self._gap = self._gap or not self.live
-        return self.live
-
-    async def next(self, limit: float | None) -> Notice | None:
-        """Wait for the newest notice since the last call; a subscription that ended lets the time pass all the same."""
-        self._gap = self._gap or not self.live
-        await self._until(lambda: self._news is not None or self._closed or (limit is None and self._detached), limit)
-        news, self._news = self._news, None
-        return news
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._closed = True
-        self.detach()
-
-    def detach(self) -> None:
-        """Hear nothing any more."""
-        if not self._detached:
-            self._server.watches.remove(self)
-        self._changed.set()
-
-    @property
-    def _detached(self) -> bool:
-        return self not in self._server.watches
-
-    async def _until(self, true: Callable[[], bool], limit: float | None) -> None:
-        try:
-            async with asyncio.timeout(limit):
-                while not true():
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            pass
+def _check(limit: float, name: str) -> None:
+    if limit <= 0:
+        raise StoreUnavailable("no time is left to ask", name=name, reason="timeout")

@@ -1,7 +1,7 @@
-"""A process that outlives the demo by some milliseconds, and takes everything away that it left.
+"""A process that outlives its parent by some milliseconds, and takes everything away that it left.
 
-It leads the process group that the demo's children join, makes the demo's folder, writes its path to stdout, and reads
-stdin. The other end of that pipe is held by the demo alone, so it is closed when the demo ends: by itself, by Ctrl-C,
+It leads the process group that the parent's children join, makes a folder, writes its path to stdout, and reads stdin.
+The other end of that pipe is held by the parent alone, so it is closed when the parent ends: by itself, by Ctrl-C,
 with its terminal, by kill -9. Then the group is killed (stopped members, too) and the folder removed. This is a script
 that needs the standard library only: it is up before anything can go wrong.
 """
@@ -20,18 +20,18 @@ PATIENCE = 5.0  # seconds for the folder to go
 
 
 def main() -> None:
-    """Wait for the demo's end, then clean up."""
+    """Wait for the parent's end, then clean up."""
     group = os.getpid()
     if os.getpgrp() != group:
-        sys.exit("janitor.py kills its process group, so it must be started as the leader of one of its own")
+        sys.exit("_janitor.py kills its process group, so it must be started as the leader of one of its own")
     # SIGHUP, too: the kernel sends it to a group with stopped members that loses its parent.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    folder = Path(tempfile.mkdtemp(prefix="aioelect-demo-"))
+    folder = Path(tempfile.mkdtemp(prefix=sys.argv[1]))
     try:
         os.write(1, os.fsencode(folder) + b"\n")
     except BrokenPipeError:
-        pass  # the demo has ended already: stdin says so, too
+        pass  # the parent has ended already: stdin says so, too
     while os.read(0, 4096):
         pass
     if os.fork() == 0:  # SIGKILL spares nobody in the group: who is to clean up leaves it first

@@ -1,4 +1,4 @@
-"""A folder and a process group that end with this process, however it ends: see `janitor.py`."""
+"""A folder and a process group that end with this process, however it ends: see `_janitor.py`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Self
 
 __all__ = ["Shelter"]
 
-_JANITOR = Path(__file__).with_name("janitor.py")
+_JANITOR = Path(__file__).with_name("_janitor.py")
 
 
 class Shelter:
-    """What the demo starts, it starts with `process_group=shelter.group`; what it writes, it writes to `folder`.
+    """What is started goes into `process_group=shelter.group`; what is written, into `folder`.
 
     Used outside the event loop: a cancellation can't interrupt its beginning or its end half-way.
     """
@@ -23,9 +23,12 @@ class Shelter:
     folder: Path
     group: int
 
+    def __init__(self, what: str) -> None:
+        self._prefix = f"aioelect-{what}-"
+
     def __enter__(self) -> Self:
         self._janitor = subprocess.Popen(  # noqa: S603  # our own script
-            [sys.executable, "-I", "-S", str(_JANITOR)],
+            [sys.executable, "-I", "-S", str(_JANITOR), self._prefix],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             process_group=0,  # of its own, so that the terminal's Ctrl-C doesn't reach it or the children
@@ -33,7 +36,7 @@ class Shelter:
         self.group = self._janitor.pid
         path = next(iter(self._janitor.stdout or ()), b"").rstrip(b"\n")
         if not path:
-            raise OSError("the demo can't make a temporary folder")
+            raise OSError("no temporary folder can be made")
         self.folder = Path(os.fsdecode(path))
         return self
 
