@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from aioelect._core.hold import EndReason
 
@@ -57,8 +57,7 @@ class ReleaseOutcome(enum.Enum):
     UNKNOWN = "unknown"  # no answer in time: the claim ends with its ttl
 
 
-@dataclass(frozen=True, slots=True)
-class TermInfo:
+class TermInfo(NamedTuple):
     """Which term a fact is about; all of it safe to show."""
 
     name: str
@@ -68,24 +67,21 @@ class TermInfo:
     ttl: float
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(NamedTuple):
     """An object for this name was made: it may be contended for from here on."""
 
     name: str
     ttl: float
 
 
-@dataclass(frozen=True, slots=True)
-class CandidacyBegan:
+class CandidacyBegan(NamedTuple):
     """An elector stands for a role, until `CandidacyOver`: also while it leads."""
 
     name: str
     identity: str
 
 
-@dataclass(frozen=True, slots=True)
-class CandidacyOver:
+class CandidacyOver(NamedTuple):
     """An elector stands no more, whatever the reason."""
 
     name: str
@@ -103,8 +99,7 @@ class TermBegan:
     """Seconds until the work is stopped unless a renewal is confirmed, 0.0 from the stop on; any thread may call."""
 
 
-@dataclass(frozen=True, slots=True)
-class AcquisitionFailed:
+class AcquisitionFailed(NamedTuple):
     """An acquisition has ended without a claim; nothing of ours is left behind."""
 
     name: str
@@ -113,8 +108,7 @@ class AcquisitionFailed:
     reason: str  # "held", "cancelled", or as for `StoreFailed`
 
 
-@dataclass(frozen=True, slots=True)
-class RenewalConfirmed:
+class RenewalConfirmed(NamedTuple):
     """A renewal was confirmed."""
 
     term: TermInfo
@@ -122,8 +116,7 @@ class RenewalConfirmed:
     life_left: float  # seconds until the work would have been stopped without it
 
 
-@dataclass(frozen=True, slots=True)
-class RenewalFailed:
+class RenewalFailed(NamedTuple):
     """A renewal brought no clear answer; the work goes on."""
 
     term: TermInfo
@@ -133,8 +126,7 @@ class RenewalFailed:
     reason: str  # as for `StoreFailed`
 
 
-@dataclass(frozen=True, slots=True)
-class RenewalRecovered:
+class RenewalRecovered(NamedTuple):
     """A renewal was confirmed after failed ones."""
 
     term: TermInfo
@@ -142,8 +134,7 @@ class RenewalRecovered:
     lasted: float
 
 
-@dataclass(frozen=True, slots=True)
-class TermStopped:
+class TermStopped(NamedTuple):
     """The work was told to stop, or ended by itself: `is_leader` is false from here on."""
 
     term: TermInfo
@@ -152,16 +143,14 @@ class TermStopped:
     cause: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class DrainOverrun:
+class DrainOverrun(NamedTuple):
     """Cancelled work takes longer than the drain limit; nothing is released, and this process stands back."""
 
     term: TermInfo
     limit: float
 
 
-@dataclass(frozen=True, slots=True)
-class TermOver:
+class TermOver(NamedTuple):
     """The work has ended, and so has the claim as far as this process is concerned."""
 
     term: TermInfo
@@ -179,24 +168,21 @@ class LoopStalled:
     stack: str = field(repr=False)  # where its thread was
 
 
-@dataclass(frozen=True, slots=True)
-class StepDownAsked:
+class StepDownAsked(NamedTuple):
     """Somebody has asked the leader to step down; it will, after its hook."""
 
     term: TermInfo
     to: str | None  # for whom the next term will be reserved
 
 
-@dataclass(frozen=True, slots=True)
-class StepDownHookFailed:
+class StepDownHookFailed(NamedTuple):
     """The hook before a step-down raised, or took longer than the drain limit; the leader steps down all the same."""
 
     term: TermInfo
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class FitnessChanged:
+class FitnessChanged(NamedTuple):
     """A candidate is not fit to lead, or fit again, as its `ready` says."""
 
     name: str
@@ -205,8 +191,7 @@ class FitnessChanged:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoreFailed:
+class StoreFailed(NamedTuple):
     """One request brought no usable answer."""
 
     name: str
@@ -214,8 +199,7 @@ class StoreFailed:
     reason: str  # one short word or phrase out of few: "timeout", "connection", "readonly"
 
 
-@dataclass(frozen=True, slots=True)
-class StoreFailing:
+class StoreFailing(NamedTuple):
     """Somebody who waits gets no usable answer, and goes on trying."""
 
     name: str
@@ -225,8 +209,7 @@ class StoreFailing:
     reason: str  # as for `StoreFailed`
 
 
-@dataclass(frozen=True, slots=True)
-class StoreRecovered:
+class StoreRecovered(NamedTuple):
     """Somebody who waits gets answers again."""
 
     name: str
@@ -235,8 +218,7 @@ class StoreRecovered:
     lasted: float
 
 
-@dataclass(frozen=True, slots=True)
-class CandidacyFailed:
+class CandidacyFailed(NamedTuple):
     """A candidacy in the background has ended for good; the error comes out where it is left or followed."""
 
     name: str
@@ -244,8 +226,7 @@ class CandidacyFailed:
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
-class WriteRefused:
+class WriteRefused(NamedTuple):
     """A write target has seen a newer token: somebody who was superseded was kept from writing."""
 
     name: str
@@ -253,8 +234,7 @@ class WriteRefused:
     newest: int | None  # where the target told
 
 
-@dataclass(frozen=True, slots=True)
-class LoopLag:
+class LoopLag(NamedTuple):
     """How late the event loop served a timer; looked at once a second at most, while a term is held."""
 
     seconds: float

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from aioelect._core.timing import Timing
 
@@ -124,8 +124,7 @@ class Ended:
 State = Idle | Held | Doubtful | Draining | Releasing | Ended
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(NamedTuple):
     """The store said yes to an acquisition whose request was about to be written at `sent_at`."""
 
     now: float
@@ -133,45 +132,39 @@ class Granted:
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
+class Renewed(NamedTuple):
     """The store said yes to a renewal whose request was about to be written at `sent_at`."""
 
     now: float
     sent_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """The store said: gone, or another's."""
 
     now: float
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """A renewal brought no clear answer; the next try is due after `delay`."""
 
     now: float
     delay: float
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(NamedTuple):
     """Time has passed."""
 
     now: float
 
 
-@dataclass(frozen=True, slots=True)
-class Quit:
+class Quit(NamedTuple):
     """Somebody wants the term to end: stop the work first."""
 
     now: float
 
 
-@dataclass(frozen=True, slots=True)
-class WorkOver:
+class WorkOver(NamedTuple):
     """The work has ended, by itself or because it was told to."""
 
     now: float

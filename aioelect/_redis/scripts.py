@@ -12,7 +12,6 @@ import asyncio
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
-from importlib import resources
 from typing import Protocol
 
 from aioelect._store import Claim, Contended, Granted, Heir, Holder, Record, Refused, Released, Renewed, StepDown
@@ -176,5 +175,7 @@ def _learn(link: Link, replies: list[object]) -> None:
 @functools.cache
 def _script(name: str) -> tuple[bytes, bytes]:
     """A script's body and its SHA-1, read when it is first needed."""
-    body = resources.files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
+    from importlib.resources import files  # noqa: PLC0415 - takes as long to import as half of this package
+
+    body = files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
     return body, hashlib.sha1(body, usedforsecurity=False).hexdigest().encode()

@@ -42,7 +42,7 @@ def _instead_of(place: object, name: str, mutant: Callable[..., object]) -> Patc
 
 def _from_the_reply(state: hold.State, event: hold.Input, timing: Timing) -> Step:
     if isinstance(event, hold.Granted | hold.Renewed):
-        event = replace(event, sent_at=event.now)
+        event = event._replace(sent_at=event.now)
     return _step(state, event, timing)
 
 

@@ -19,53 +19,46 @@
 -- No shebang: with one, 6.2 could not parse it and a full server would refuse to run it.
 local claim, fence, candidates = KEYS[1], KEYS[2], KEYS[3]
 local owner, ttl, retention, id, identity, floor, channel, info, weight, listed, deference = unpack(ARGV)
+local call, pcall = redis.call, redis.pcall
 
-local time = redis.call('TIME')
-local now = time[1] .. string.rep('0', 6 - #time[2]) .. time[2]
-local ms = math.floor(tonumber(now) / 1000)
+local time = call('TIME')
+local now = time[1] .. string.sub('000000' .. time[2], -6)
 
 -- pcall: whatever is in the way of the list, it is no reason to fail.
 local function stand()
   if not candidates then return end
-  redis.pcall('ZREMRANGEBYSCORE', candidates, '-inf', ms)
-  redis.pcall('ZADD', candidates, ms + tonumber(listed), id .. ' ' .. weight .. ' ' .. identity)
-  redis.pcall('ZREMRANGEBYRANK', candidates, 0, -257)
-  local left = redis.pcall('PTTL', candidates)
-  if type(left) == 'number' and left < tonumber(listed) then redis.pcall('PEXPIRE', candidates, listed) end
+  local ms = string.sub(now, 1, -4)
+  pcall('ZREMRANGEBYSCORE', candidates, '-inf', ms)
+  pcall('ZADD', candidates, tonumber(ms) + tonumber(listed), id .. ' ' .. weight .. ' ' .. identity)
+  pcall('ZREMRANGEBYRANK', candidates, 0, -257)
+  local left = pcall('PTTL', candidates)
+  if type(left) == 'number' and left < tonumber(listed) then pcall('PEXPIRE', candidates, listed) end
 end
 
-local holder = redis.call('GET', claim)
+local holder = call('GET', claim)
 if holder and holder ~= owner then
-  local pttl = redis.call('PTTL', claim)
+  local pttl = call('PTTL', claim)
   if pttl == -1 then return {-1} end
   stand()
-  local seen = redis.pcall('HMGET', fence, 'token', 'identity', 'id')
+  local seen = pcall('HMGET', fence, 'token', 'identity', 'id')
   if seen.err then seen = {false, false, false} end
   return {0, pttl, seen[1], seen[2], seen[3]}
 end
 
 -- Read the record before anything is written, so that a wrong type leaves no trace. A token that is not a number is none.
-local last = redis.call('HMGET', fence, 'token', 'id', 'next')
+local last = call('HMGET', fence, 'token', 'id', 'next')
 local token = last[1]
 if not (token and string.find(token, '^[1-9]%d*$')) then token = '0' end
 
 if holder and last[2] == id and token ~= '0' then
-  redis.call('PEXPIRE', claim, ttl)
-  redis.call('PEXPIRE', fence, retention)
+  call('PEXPIRE', claim, ttl)
+  call('PEXPIRE', fence, retention)
   return {1, token}
 end
 
--- The highest weight that stands.
-local function heaviest()
-  local highest = 0
-  local found = redis.pcall('ZRANGEBYSCORE', candidates, ms, '+inf')
-  for _, candidate in ipairs(found) do
-    highest = math.max(highest, tonumber(string.match(candidate, '^%S+ (%d+) ')) or 0)
-  end
-  return highest
-end
-
-if not holder then
+-- Free, but kept for an heir; or to be kept for those of a higher weight that stand.
+if not holder and (last[3] or candidates) then
+  local ms = tonumber(string.sub(now, 1, -4))
   local before = last[2] or '-'
   local after, till, least, heir = string.match(last[3] or '', '^(%S+) (%d+) (%S+) ?(.*)$')
   local kept = after == before and tonumber(till) - ms
@@ -75,34 +68,33 @@ if not holder then
       return {2, kept, heir}
     end
   elseif not kept and candidates and deference ~= '0' then
-    local highest = heaviest()
+    local highest = 0
+    for _, candidate in ipairs(pcall('ZRANGEBYSCORE', candidates, ms, '+inf')) do
+      highest = math.max(highest, tonumber(string.match(candidate, '^%S+ (%d+) ')) or 0)
+    end
     if highest > tonumber(weight) then
-      redis.call('HSET', fence, 'next', before .. ' ' .. ms + tonumber(deference) .. ' ' .. highest)
-      redis.call('PEXPIRE', fence, retention)
+      call('HSET', fence, 'next', before .. ' ' .. ms + tonumber(deference) .. ' ' .. highest)
+      call('PEXPIRE', fence, retention)
       stand()
       return {2, tonumber(deference), ''}
     end
   end
 end
 
--- Numbers are compared as decimal strings: a Lua number is a double and loses digits beyond 2^53.
-local function higher(a, b)
-  if #a ~= #b then return #a > #b and a or b end
-  return a > b and a or b
+-- Numbers are compared, and counted on, as decimal strings: a Lua number is a double and loses digits beyond 2^53.
+for _, other in ipairs({now, floor}) do
+  if #other > #token or (#other == #token and other > token) then token = other end
 end
+if #token > 19 or (#token == 19 and token > '9223372036854775806') then return {-2, token} end
+local head, digit, nines = string.match(token, '^(%d*)([0-8])(9*)$')
+if head then token = head .. digit + 1 .. string.rep('0', #nines) else token = '1' .. string.rep('0', #token) end
 
-local limit = '9223372036854775806'
-token = higher(higher(token, now), floor)
-if higher(token, limit) ~= limit then return {-2, token} end
-local head, digit, nines = string.match(token, '^(%d-)([0-8]?)(9*)$')
-token = head .. (tonumber(digit) or 0) + 1 .. string.rep('0', #nines)
-
--- The claim is written last: should a command be denied half-way, a number is skipped, but no claim is left behind.
-redis.call('HSET', fence, 'token', token, 'id', id, 'identity', identity, 'since', now, 'ttl', ttl, 'info', info)
-redis.call('PEXPIRE', fence, retention)
-redis.call('SET', claim, owner, 'PX', ttl)
-if candidates then redis.pcall('ZREM', candidates, id .. ' ' .. weight .. ' ' .. identity) end
+-- The claim is written last: should a command be denied half-way, no claim is left behind.
+call('HSET', fence, 'token', token, 'id', id, 'identity', identity, 'since', now, 'ttl', ttl, 'info', info)
+call('PEXPIRE', fence, retention)
+call('SET', claim, owner, 'PX', ttl)
+if candidates then pcall('ZREM', candidates, id .. ' ' .. weight .. ' ' .. identity) end
 
 -- pcall: a user without channel rights still gets the claim; waiters then poll.
-redis.pcall('PUBLISH', channel, '1 acquired ' .. token .. ' ' .. id .. ' ' .. ttl .. ' ' .. identity)
+pcall('PUBLISH', channel, '1 acquired ' .. token .. ' ' .. id .. ' ' .. ttl .. ' ' .. identity)
 return {1, token}
