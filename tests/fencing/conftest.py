@@ -18,8 +18,8 @@ from aioelect.fencing import PostgresGuard, fence_table, fence_trigger, token_se
 from support.postgres import execute
 
 STOCK = "CREATE TABLE stock (sku TEXT PRIMARY KEY, qty INTEGER, fence_token BIGINT)"
-TOKEN = 2**53 + 33
-"""Where a double can't tell two numbers apart any more."""
+TOKEN = 2**53 + 32
+"""A double can't tell this number from the next one."""
 
 
 @dataclass

@@ -97,9 +97,12 @@ async def test_p11_who_waits_tries_again_until_the_source_is_back_and_lets_other
     ours: Process, other: Process, heard: Heard
 ) -> None:
     back_at = virtual_loop().time() + 3 * TTL
+    failures = 0
 
     async def source(name: str) -> int:
+        nonlocal failures
         if virtual_loop().time() < back_at:
+            failures += 1
             raise ConnectionRefusedError
         return 33_001
 
@@ -116,6 +119,8 @@ async def test_p11_who_waits_tries_again_until_the_source_is_back_and_lets_other
         assert term.token == 33_001
         assert virtual_loop().time() >= back_at
     assert await rival > 5, "the name was blocked while there were no tokens"
+    owners = {claim.owner for verb, claim in ours.calls if verb == "acquire"}
+    assert len(owners) == failures + 1 > 3, "the undoing of one try, if it came late, would undo the next one"
     assert len(heard.of(StoreFailing)) == len(heard.of(StoreRecovered)) == 1
 
     async def never(name: str) -> int:
