@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import asyncpg
@@ -114,7 +114,7 @@ async def noise(url: str) -> AsyncIterator[list[float]]:
 
 @pytest.mark.parametrize("form", ["plain", "update", "transaction"])
 async def test_a_holder_that_was_paused_for_900_ms_writes_late_and_only_a_guard_refuses_it(
-    server: Server, stocked: str, form: str, record_property: Callable[[str, object], None]
+    server: Server, stocked: str, form: str
 ) -> None:
     execute(stocked, "ALTER SEQUENCE aioelect_token RESTART WITH 33")
     arguments = [server.url, stocked, form]
@@ -152,5 +152,5 @@ async def test_a_holder_that_was_paused_for_900_ms_writes_late_and_only_a_guard_
             life_over = checked["at"] + checked["left"]
             waited = written["entered"] - life_over
             assert entered["at"] > paused_at
-            record_property("ms after the old claim's life", waited * 1000)
+            print(f"the successor got in {waited * 1000:.1f} ms after the old claim's life")
             assert -0.1 < waited < PROMISED + max(late), f"{waited * 1000:.0f} ms past the old claim's life"

@@ -11,7 +11,6 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
@@ -113,7 +112,7 @@ def overlaps(tokens: list[int]) -> int:
 
 @pytest.mark.timeout(LONGEST + 60)
 async def test_8_processes_that_are_stopped_at_random_write_late_and_a_guard_refuses_every_one_of_these_writes(
-    server: Server, stocked: str, record_property: Callable[[str, object], None]
+    server: Server, stocked: str
 ) -> None:
     for form in FORMS:
         execute(stocked, TABLES.format(name=form))
@@ -134,7 +133,6 @@ async def test_8_processes_that_are_stopped_at_random_write_late_and_a_guard_ref
     for form in FORMS:
         tokens = history(stocked, form)
         facts = f"{form:>14}: {len(tokens):5} writes, {overlaps(tokens):3} of them late"
-        record_property(form, facts)
         print(facts)
         assert len(set(tokens)) > 3, "nothing much happened"
         assert (overlaps(tokens) > 0) is (form == "plain"), facts
