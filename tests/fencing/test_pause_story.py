@@ -152,5 +152,5 @@ async def test_a_holder_that_was_paused_for_900_ms_writes_late_and_only_a_guard_
             life_over = checked["at"] + checked["left"]
             waited = written["entered"] - life_over
             assert entered["at"] > paused_at
-            print(f"the successor got in {waited * 1000:.1f} ms after the old claim's life")
+            print(f"the successor got in {waited * 1000:.1f} ms after the old claim's life")  # noqa: T201 - its figure
             assert -0.1 < waited < PROMISED + max(late), f"{waited * 1000:.0f} ms past the old claim's life"
