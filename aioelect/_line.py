@@ -24,7 +24,7 @@ class Line:
     """One name's line. Nothing in here talks to a store."""
 
     # One per name that is held: no deque, which is ten times as large as an empty list.
-    __slots__ = ("__weakref__", "_contending", "_holders", "_listeners", "_others_wait", "_queue", "_turns")
+    __slots__ = ("__weakref__", "_contending", "_holders", "_listeners", "_others_wait", "_queue", "_turns", "crowded")
 
     def __init__(self) -> None:
         self._queue: list[asyncio.Future[bool]] = []
@@ -32,6 +32,7 @@ class Line:
         self._holders: dict[object, Holder] = {}  # terms of this process whose work is not over
         self._turns = 0
         self._others_wait = False
+        self.crowded = False  # several processes wait, as far as is known here: not all at once, then
         self._listeners: list[Callable[[Holder | None], None]] = []
 
     @contextmanager
@@ -91,6 +92,7 @@ class Line:
         self._holders.pop(who, None)
         self.saw(successor)
         self._others_wait = told > 0
+        self.crowded = told > 1
         self._turns = self._turns + 1 if told > 0 else 0
         if self._others_wait:  # remembered for a while: whoever comes straight back is not served before them
             asyncio.get_running_loop().call_later(_MEMORY, self._forget_others)

@@ -78,6 +78,7 @@ class Waiter:
         self._campaign = Campaign(request.timing, self.started, until, request.candidate, request.served)
         self._silent_ends = not store.capabilities.expires  # no notice tells of a crash, and no ttl either: so poll
         self._last: Holder | AioelectError | None = None
+        self._racing = False  # a release was heard, and perhaps by others, too
         self._reserved = False  # it is free, and kept for another
         self._failing_since: float | None = None
         self._others_last: float | None = None  # the latest instant at which another is known to have held the name
@@ -197,6 +198,8 @@ class Waiter:
             case Contended():
                 holder = self._known(answer.holder)
                 self.in_doubt = doubted  # this try left nothing behind; an unanswered one before it may yet
+                if self._racing:
+                    self._racing, self.line.crowded = False, True
                 self._saw(holder, reserved=answer.reserved)
                 self._campaign, step = self._campaign.after_contended(
                     _clock.now(),
@@ -250,7 +253,9 @@ class Waiter:
                 if self._is_holders(notice):
                     self._others_last = _clock.now()
                     self.line.saw(None)
-                await asyncio.sleep(self._request.timing.wakeup_delay(random.random()))
+                self._racing = True
+                if self.line.crowded:
+                    await asyncio.sleep(self._request.timing.wakeup_delay(random.random()))
             return
 
     def _hears(self, watch: Watch) -> bool:

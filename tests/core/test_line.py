@@ -259,6 +259,15 @@ async def test_p10_that_others_wait_is_forgotten_after_a_while(line: Line) -> No
     assert line.head_start(TIMING, 0.5) == 0.0
 
 
+async def test_p10_several_that_heard_of_a_release_are_a_crowd_and_one_is_none(line: Line) -> None:
+    seen = []
+    for told in (0, 1, 2, 1):
+        line.hold("term", US)
+        line.let_go("term", told=told)
+        seen.append(line.crowded)
+    assert seen == [False, False, True, False]
+
+
 # -- the registry
 
 

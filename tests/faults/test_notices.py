@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aioelect import Term
+from aioelect._line import line_for
 from conftest import MakeServer
 from faults.conftest import MakePeer, Peer, acquiring, claim_key, renewing
 from support.candidate import candidate
@@ -67,6 +68,31 @@ async def asleep(peer: Peer) -> None:
     """Wait until its waiter has subscribed and has tried once more in vain: from there on it waits for a notice."""
     commands = peer.proxy.commands
     await until(lambda: any(map(subscribing, commands)) and acquiring(commands[-1]))
+
+
+# -- the herd ----------------------------------------------------------------------------------------------------------
+
+
+async def test_p10_who_has_lost_a_race_for_a_released_name_does_not_ask_at_once_the_next_time(
+    make_peer: MakePeer,
+) -> None:
+    holder, loser, rival = await make_peer(), await make_peer(), await make_peer()
+    held = Taking(holder)
+    await held.won(AT_ONCE)
+    waiting = Taking(loser)
+    await asleep(loser)
+    line = line_for(loser.lock(NAME)._session.store.key, NAME)
+    assert not line.crowded
+    rule = loser.proxy.request("EVALSHA").hold()
+    await held.give_back()
+    await rule.reached()
+    faster = Taking(rival)
+    await faster.won(AT_ONCE)
+    rule.release()
+    await until(lambda: line.crowded)
+    await faster.give_back()
+    await waiting.won(AT_ONCE)
+    await waiting.give_back()
 
 
 # -- what may be missed ------------------------------------------------------------------------------------------------
