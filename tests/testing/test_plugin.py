@@ -223,34 +223,6 @@ async def test_a_day(term):
 """
 
 
-def test_all_tests_of_a_folder_run_in_virtual_time_with_pytest_asyncio(project: Project) -> None:
-    project.write(
-        test_it=DAY.format(mark=""),
-        conftest="""
-from aioelect.testing import VirtualLoop
-
-def pytest_asyncio_loop_factories():
-    return {"virtual": VirtualLoop}
-""",
-    )
-    project.passes(1, "--asyncio-mode=auto", "-p", "no:anyio")
-
-
-def test_all_tests_of_a_folder_run_in_virtual_time_with_anyio(project: Project) -> None:
-    project.write(
-        test_it=DAY.format(mark="@pytest.mark.anyio"),
-        conftest="""
-import pytest
-from aioelect.testing import VirtualLoop
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio", {"loop_factory": VirtualLoop}
-""",
-    )
-    project.passes(1, "-p", "no:asyncio")
-
-
 # -- the server --------------------------------------------------------------------------------------------------------
 
 
@@ -316,3 +288,62 @@ def _answers(url: str) -> bool:
         return False
     finally:
         client.close()
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+BLOCKS = re.findall(r"```python\n# (\w+)\.py([^\n]*)\n(.*?)```", (ROOT / "docs" / "testing.md").read_text(), re.DOTALL)
+
+
+def test_every_block_of_the_page_is_one_of_these() -> None:
+    assert [name + rest for name, rest, _ in BLOCKS] == [
+        "nightly",
+        "test_nightly",
+        "conftest for pytest-asyncio",
+        "conftest for anyio",
+        "test_on_a_server",
+    ]
+
+
+@pytest.fixture
+def code() -> dict[str, str]:
+    """What stands on the page, by the first line of each block."""
+    return {name + rest: text for name, rest, text in BLOCKS}
+
+
+@pytest.mark.parametrize("options", [("--asyncio-mode=auto",), ("--asyncio-mode=strict",), ("-p", "no:asyncio")])
+def test_the_tests_on_the_page_pass_with_every_plugin(
+    options: tuple[str, ...], project: Project, code: dict[str, str]
+) -> None:
+    project.write(nightly=code["nightly"], test_nightly=code["test_nightly"])
+    project.passes(4, *options)
+
+
+@pytest.mark.parametrize(("plugin", "other"), [("pytest-asyncio", "anyio"), ("anyio", "asyncio")])
+def test_a_folder_as_on_the_page_runs_in_virtual_time(
+    plugin: str, other: str, project: Project, code: dict[str, str]
+) -> None:
+    options = ("--asyncio-mode=auto",) if plugin == "pytest-asyncio" else ()
+    mark = "@pytest.mark.anyio" if plugin == "anyio" else ""
+    project.write(
+        conftest=code[f"conftest for {plugin}"],
+        nightly=code["nightly"],
+        test_nightly=code["test_nightly"],
+        test_day=DAY.format(mark=mark),
+    )
+    project.passes(5, *options, "-p", f"no:{other}")
+
+
+def test_the_test_on_a_server_passes(project: Project, code: dict[str, str]) -> None:
+    project.write(test_on_a_server=code["test_on_a_server"])
+    project.passes(1, "--asyncio-mode=auto")
+
+
+def test_the_page_passes_the_type_checker(project: Project, code: dict[str, str]) -> None:
+    project.write(
+        **{f"{name.split()[0]}_{n}" if " " in name else name: text for n, (name, text) in enumerate(code.items())}
+    )
+    done = project.run(
+        [sys.executable, "-m", "mypy", "--strict", *(f"{path.name}" for path in project.folder.glob("*.py"))]
+    )
+    assert done.returncode == 0, done.stdout
