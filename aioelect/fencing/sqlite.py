@@ -144,4 +144,6 @@ class SqliteGuard:
         return self._connection.in_transaction
 
     def _execute(self, sql: str, parameters: Sequence[object]) -> sqlite3.Cursor:
-        return self._connection.execute(_sql.numbered(sql, lambda number: f"?{number}"), parameters)
+        # By name: to some 3.12 releases a number in a placeholder is a deprecated name.
+        values = {f"p{number}": value for number, value in enumerate(parameters, 1)}
+        return self._connection.execute(_sql.numbered(sql, lambda number: f":p{number}"), values)

@@ -188,6 +188,8 @@ async def test_p5_a_request_that_its_caller_gave_up_is_carried_out_all_the_same(
     await asyncio.sleep(2 * TTL)
     one.heal()
     assert store.holder(NAME) is None, "the release that came after it has undone it"
+    term = await Lease(one, NAME, ttl=TTL, observers=()).try_acquire()
+    assert term is not None and term.token == 2
 
 
 @virtual_time
