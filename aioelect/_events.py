@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import weakref
 from collections.abc import Iterable
 
 from aioelect._core.hold import EndReason
@@ -30,9 +31,10 @@ from aioelect.facts import (
     TermInfo,
     TermOver,
     TermStopped,
+    WriteRefused,
 )
 
-__all__ = ["Observers", "log"]
+__all__ = ["Observers", "log", "refused", "remember"]
 
 _logger = logging.getLogger("aioelect")
 _REST = {True: "", False: " and is not asked any more"}
@@ -65,6 +67,24 @@ class Observers:
                     self._listeners = tuple(other for other in self._listeners if other is not listener)
                 with contextlib.suppress(Exception):  # a log handler may be what raises
                     _logger.exception("observer %r raised%s", listener, _REST[listener is log])
+
+
+_recent: dict[int, tuple[str, weakref.ref[Observers]]] = {}
+_RECENT = 1024  # terms
+
+
+def remember(token: int, name: str, observers: Observers) -> None:
+    """Whose term a token is of: a target that refuses it knows nothing but the token."""
+    _recent[token] = name, weakref.ref(observers)
+    if len(_recent) > _RECENT:
+        _recent.pop(next(iter(_recent)), None)
+
+
+def refused(resource: str, token: int, newest: int) -> None:
+    """A target refuses a token: tell whoever follows the term it is of, if that was in this process."""
+    name, observers = _recent.get(token, ("", lambda: None))
+    if (tell := observers()) is not None:
+        tell(WriteRefused(name, resource, token, newest))
 
 
 def _checked(observers: object) -> list[Observer]:
@@ -138,6 +158,10 @@ def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
             )
         case TermOver(term=term):
             _say(logging.INFO, "%s: %s has let it go, token %d (term %s)", term, reason=fact.reason.value)
+        case WriteRefused():
+            message = "%s: a write with token %d to %s was refused, which has seen %d: a newer holder has written"
+            fields = _fields(fact.name, token=fact.token, reason="stale")
+            _logger.warning(message, fact.name, fact.token, fact.resource, fact.newest, extra=fields)
         case StepDownAsked(term=term):
             _say(logging.INFO, "%s: %s, token %d (term %s), is asked to step down for %s", term, fact.to or "anybody")
         case StepDownHookFailed(term=term):

@@ -16,7 +16,7 @@ from aioelect._bout import scope_class
 from aioelect._core.names import check_identity, check_name, check_prefix
 from aioelect._core.timing import RELEASE_LIMIT, Duration, Timing
 from aioelect._errors import ConfigurationError, NotAcquired, NotHeld, reason_of
-from aioelect._events import Observers
+from aioelect._events import Observers, remember
 from aioelect._guard import Guard, left_elsewhere
 from aioelect._keeper import Keeper
 from aioelect._parting import undo
@@ -115,6 +115,7 @@ class Session:
             keeper = Keeper(self.store, waiter.claim, timing, self.observers, kept=kept)
             if not keeper.start(sent_at, token, waiter.waited, waiter.leaderless):
                 return False
+            remember(token, self.name, self.observers)
             if kept:
                 line = waiter.line
                 line.hold(keeper, Holder(keeper.info.identity, keeper.info.token, keeper.info.id, None))

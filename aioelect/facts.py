@@ -159,13 +159,12 @@ class TermOver(NamedTuple):
     cause: str | None  # what was in the way of the release
 
 
-@dataclass(frozen=True, slots=True)
-class LoopStalled:
+class LoopStalled(NamedTuple):
     """The event loop was blocked so long that a renewal is overdue; told when it goes on (`on_stall=`)."""
 
     term: TermInfo
     seconds: float  # when it was noticed
-    stack: str = field(repr=False)  # where its thread was
+    stack: str  # where its thread was
 
 
 class StepDownAsked(NamedTuple):
@@ -227,11 +226,15 @@ class CandidacyFailed(NamedTuple):
 
 
 class WriteRefused(NamedTuple):
-    """A write target has seen a newer token: somebody who was superseded was kept from writing."""
+    """A write target has seen a newer token: a superseded term of this process was kept from writing.
+
+    Told where the guard was called, which may be another thread.
+    """
 
     name: str
+    resource: str  # what was to be written to
     token: int
-    newest: int | None  # where the target told
+    newest: int
 
 
 class LoopLag(NamedTuple):

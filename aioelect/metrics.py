@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from aioelect import _measures
 from aioelect._measures import INSTRUMENTS, OTHER, Bounded, Instrument, Leading, measures, name_of
-from aioelect.facts import Fact, Observer, WriteRefused
+from aioelect.facts import Fact, Observer
 
 __all__ = ["Metrics", "MultiProcessCollector", "default"]
 
@@ -64,8 +64,7 @@ class Metrics:
         label = self._label(name)
         series = self._instruments.series.get(label)
         if series is None:
-            # What is written to may have any name, which is not one of those that are contended for.
-            series = self._instruments.open(OTHER if isinstance(fact, WriteRefused) else label, self._limit)
+            series = self._instruments.open(label, self._limit)
         series.hear(fact)
 
 

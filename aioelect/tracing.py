@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aioelect import _measures
 from aioelect._core.hold import EndReason
 from aioelect._errors import ConfigurationError
-from aioelect._measures import INSTRUMENTS, OTHER, Bounded, Leading, measures, name_of
+from aioelect._measures import INSTRUMENTS, Bounded, Leading, measures, name_of
 from aioelect.facts import (
     AcquisitionFailed,
     DrainOverrun,
@@ -25,7 +25,6 @@ from aioelect.facts import (
     TermInfo,
     TermOver,
     TermStopped,
-    WriteRefused,
 )
 
 try:
@@ -170,7 +169,7 @@ class Tracing:
         if name is not None:
             label = self._label(name)
             if label not in self._leading:
-                label = OTHER if isinstance(fact, WriteRefused) else self._names(label, self._limit)
+                label = self._names(label, self._limit)
                 self._leading.setdefault(label, Leading())
             self._leading[label].hear(fact)
             attributes = {"name": label}

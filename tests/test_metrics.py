@@ -8,6 +8,7 @@ import importlib
 import logging
 import os
 import re
+import sqlite3
 import sys
 import threading
 import time
@@ -18,8 +19,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.samples import Sample
 from redis.asyncio import Redis
 
-from aioelect import Elector, FencedLock, Lease, LeaseLost, Term, aclose, metrics
+from aioelect import Elector, FencedLock, Lease, LeaseLost, StaleToken, Term, aclose, metrics
 from aioelect.facts import Declared, StoreFailed, TermBegan, TermInfo, WriteRefused
+from aioelect.fencing.sqlite import SqliteGuard
 from aioelect.metrics import Metrics, default
 from conftest import Connect
 from support.proxy import Proxy, ThreadedProxy
@@ -244,6 +246,24 @@ async def test_a_blocked_loop_shows_as_lag(redis: Redis, registry: CollectorRegi
     assert late >= 1
 
 
+async def test_a_write_that_a_guard_refuses_counts_for_the_term_whose_token_it_is(
+    redis: Redis, registry: CollectorRegistry
+) -> None:
+    database = sqlite3.connect(":memory:")
+    guard = SqliteGuard(database)
+    async with FencedLock(redis, "m", observers=[Metrics(registry)]) as old:
+        pass
+    async with FencedLock(redis, "m", observers=[]) as new:
+        await guard.admit("stock", new.token)
+    for _ in range(2):  # its term has ended long since: that is when refusing matters
+        with pytest.raises(StaleToken):
+            await guard.admit("stock", old.token)
+    with pytest.raises(StaleToken):
+        await guard.admit("stock", 1)  # of another process
+    assert _value(registry, "fence_refusal_total") == 2.0
+    database.close()
+
+
 async def test_a_wait_and_a_take_over_are_measured(
     redis: Redis, proxy: Proxy, connect: Connect, registry: CollectorRegistry
 ) -> None:
@@ -261,7 +281,7 @@ def test_refused_writes_and_errors_of_the_store_are_counted_and_their_classes_ar
 ) -> None:
     observer = Metrics(registry)
     observer(Declared("m", 15.0))
-    observer(WriteRefused("m", 33, 34))
+    observer(WriteRefused("m", "stock", 33, 34))
     for number in range(200):
         observer(StoreFailed("m", "acquire", f"says {number}"))
     assert _value(registry, "fence_refusal_total") == 1.0

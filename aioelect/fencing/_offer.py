@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from aioelect import _clock
 from aioelect._core.timing import MAX_TTL, Duration, seconds
 from aioelect._errors import ConfigurationError, StaleToken
+from aioelect._events import refused
 from aioelect._term import Term
 from aioelect._tokens import MAX_TOKEN
 
@@ -34,7 +35,7 @@ def refuse_stale(resource: str, token: int, newest: int | None) -> None:
 
 
 def stale(resource: str, token: int, newest: int) -> StaleToken:
-    """The error that a stale token gets."""
+    """The error that a stale token gets; and whoever follows its term is told."""
     error = StaleToken(
         f"{resource}: token {token} is older than {newest}, which has been seen there: a newer holder has written; "
         "stop the work and write nothing more",
@@ -42,6 +43,7 @@ def stale(resource: str, token: int, newest: int) -> StaleToken:
         reason="stale",
     )
     error.resource, error.newest = resource, newest
+    refused(resource, token, newest)
     return error
 
 

@@ -23,12 +23,11 @@ pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(180)]
 
 TTL = 1.0
 WORKER = """
-    import asyncio, sys, threading, time
+    import asyncio, sqlite3, sys, threading, time
     from prometheus_client import REGISTRY, start_http_server
     from redis.asyncio import Redis
-    from aioelect import Elector, FencedLock, LeaseLost
-    from aioelect.facts import WriteRefused
-    from aioelect.metrics import default
+    from aioelect import Elector, FencedLock, LeaseLost, StaleToken
+    from aioelect.fencing.sqlite import SqliteGuard
 
     port, db, ttl = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     server, _ = start_http_server(0, addr="127.0.0.1")
@@ -58,10 +57,16 @@ WORKER = """
     async def lose(redis):
         # A section whose claim is deleted behind its back: its release is answered 0.
         try:
-            async with FencedLock(redis, "section", ttl=5):
+            async with FencedLock(redis, "section", ttl=5) as term:
+                guard = SqliteGuard(sqlite3.connect(":memory:"))
+                await guard.admit("stock", term.token + 1)  # somebody newer has written
+                try:
+                    await guard.admit("stock", term.token)
+                except StaleToken:
+                    pass
                 await redis.delete("aioelect:{section}")
         except LeaseLost:
-            default()(WriteRefused("section", 33, 34))  # and its write would have been refused
+            pass
         emit(event="lost")
 
     async def main():

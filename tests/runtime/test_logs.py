@@ -77,7 +77,7 @@ TABLE: list[tuple[Fact, str | None, tuple[object, ...]]] = [
     (StoreFailing("role", "me", candidate=True, cause="x", reason="timeout"), "ERROR", (*NO_TERM, "timeout")),
     (StoreFailing("role", "me", candidate=False, cause="x", reason="timeout"), "WARNING", (*NO_TERM, "timeout")),
     (StoreRecovered("role", "me", candidate=True, lasted=3.0), "WARNING", (*NO_TERM, None)),
-    (WriteRefused("role", 33, 34), None, ()),
+    (WriteRefused("role", "stock", 33, 34), "WARNING", ("role", None, 33, None, "stale")),
     (LoopLag(0.1), None, ()),
     (LoopStalled(TERM, 5.0, "here"), None, ()),  # its thread has said it already
 ]
