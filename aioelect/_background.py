@@ -31,7 +31,8 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 def spawn(work: Coroutine[object, object, T], name: str) -> asyncio.Task[T]:
     """Start a detached task and keep it alive until it is done."""
     loop = asyncio.get_running_loop()
-    alive = _tasks.setdefault(loop, set())
+    if (alive := _tasks.get(loop)) is None:
+        alive = _tasks[loop] = set()
     task = loop.create_task(work, name=f"aioelect {name}")
     alive.add(task)
     task.add_done_callback(alive.discard)

@@ -33,6 +33,8 @@ def scope_class() -> type[anyio.CancelScope]:
 class Bout:
     """A cancellable stretch of work of the current task. Enter and exit in the same task."""
 
+    __slots__ = ("_cancelling", "_inner", "_outer", "_timer", "task")
+
     def __init__(self) -> None:
         task = asyncio.current_task()
         assert task is not None

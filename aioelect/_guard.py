@@ -17,6 +17,8 @@ __all__ = ["Guard", "left_elsewhere"]
 class Guard:
     """A body under a claim: cancelled when the claim is lost, joined before it is released."""
 
+    __slots__ = ("_bout", "_keeper")
+
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._bout = Bout()
@@ -49,8 +51,8 @@ class Guard:
             self._annotate(exc, keeper.child_errors)
             return False
         if keeper.child_errors:
-            first, *later = keeper.child_errors
-            self._annotate(first, later)
+            first = keeper.child_errors[0]
+            self._annotate(first, keeper.child_errors[1:])
             raise first
         if keeper.lost:
             raise loss(keeper)
@@ -61,7 +63,7 @@ class Guard:
         self._keeper.leave(self._bout)
         spawn(self._keeper.finish(), f"release of {self._keeper.info.name}")
 
-    def _annotate(self, exc: BaseException, others: list[Exception]) -> None:
+    def _annotate(self, exc: BaseException, others: tuple[Exception, ...]) -> None:
         keeper = self._keeper
         for other in others:
             exc.add_note(f"also raised by a child of term {keeper.info.id}: {other!r}")

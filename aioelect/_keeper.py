@@ -60,7 +60,7 @@ class Keeper:
         self.end_reason: EndReason | None = None
         self.outcome: ReleaseOutcome | None = None
         self.release_error: StoreError | None = None
-        self.child_errors: list[Exception] = []
+        self.child_errors: tuple[Exception, ...] = ()
         self.when_asked: Callable[[StepDown], None] | None = None  # to step down, at every renewal from then on
         self._heir: Heir | None = None
         self._store = store
@@ -68,11 +68,11 @@ class Keeper:
         self._observers = observers
         self._kept = kept  # renewed and supervised
         self._bouts: set[Bout] = set()
-        self._releasing: frozenset[Bout] = frozenset()  # those that wait for the release
+        self._releasing: tuple[Bout, ...] = ()  # those that wait for the release
         self._children: set[asyncio.Task[None]] = set()
         self._work_left: asyncio.Future[None] | None = None
         self._stopped = False
-        self._renewals: frozenset[asyncio.Task[StoreError | None]] = frozenset()
+        self._renewals: tuple[asyncio.Task[StoreError | None], ...] = ()
         self._closing: asyncio.Future[ReleaseOutcome] | None = None  # under way, or done
         self._give_up_at: float | None = None
         self._overrun_timer: asyncio.TimerHandle | None = None
@@ -120,8 +120,8 @@ class Keeper:
         """See `Term.release`."""
         self._refuse_elsewhere()
         caller = asyncio.current_task()
-        part = {bout for bout in self._bouts if bout.task is caller}
-        self._releasing |= part  # it waits for the release, so the release can't wait for it
+        part = [bout for bout in self._bouts if bout.task is caller]
+        self._releasing += (*part,)  # it waits for the release, so the release can't wait for it
         self._look_again()
         closing = self._closing
         if closing is None or (closing.done() and self.outcome is ReleaseOutcome.UNKNOWN):
@@ -170,7 +170,7 @@ class Keeper:
     def leave(self, bout: Bout) -> None:
         """A stretch of work has ended."""
         self._bouts.discard(bout)
-        self._releasing -= {bout}
+        self._releasing = tuple(other for other in self._releasing if other is not bout)
         self._look_again()
 
     @property
@@ -188,7 +188,7 @@ class Keeper:
         cancelled: asyncio.CancelledError | None = None
         while (closing := self._closing) is None or not closing.done() or self._children:
             if closing is None or closing.done():
-                self._releasing = frozenset()  # who released and went on has to end with the body
+                self._releasing = ()  # who released and went on has to end with the body
                 closing = self._begin_closing()
                 if isinstance(self.state, hold.Held) and not self._children and not self._bouts:
                     cancelled = await self._close_here()
@@ -231,7 +231,7 @@ class Keeper:
                 self.enter(bout)
                 await function(*args)
         except Exception as exc:  # noqa: BLE001 - it comes out where the term is held
-            self.child_errors.append(exc)
+            self.child_errors = (*self.child_errors, exc)
             self.quit()
         finally:
             self.leave(bout)
@@ -273,12 +273,12 @@ class Keeper:
 
     def _start_renewal(self, limit: float) -> asyncio.Task[StoreError | None]:
         renewal = spawn(self._renew_once(limit), f"renewal of {self.info.name}")
-        self._renewals |= {renewal}
+        self._renewals += (renewal,)
         renewal.add_done_callback(self._renewal_done)
         return renewal
 
     def _renewal_done(self, renewal: asyncio.Task[StoreError | None]) -> None:
-        self._renewals -= {renewal}
+        self._renewals = tuple(other for other in self._renewals if other is not renewal)
 
     async def _renew_once(self, limit: float) -> StoreError | None:
         sent_at = _clock.now()
@@ -308,7 +308,7 @@ class Keeper:
 
     def _stop(self) -> None:
         self._stopped = True
-        for bout in self._bouts - self._releasing:
+        for bout in self._bouts.difference(self._releasing):
             bout.stop()
         if self._overrun_timer is None:
             self._overrun_timer = asyncio.get_running_loop().call_later(self.timing.drain, self._tell_overrun)
@@ -323,7 +323,7 @@ class Keeper:
             self._feed(hold.Quit(_clock.now()))
             self._stop()
         self._stopped = True
-        while self._bouts - self._releasing or self._children - {bout.task for bout in self._releasing}:
+        while self._bouts.difference(self._releasing) or self._children - {bout.task for bout in self._releasing}:
             self._work_left = self._loop.create_future()
             await self._work_left
         if isinstance(self.state, hold.Held):

@@ -145,8 +145,8 @@ class Timing:
         return min(due, due // grain * grain)
 
     def retry_delay(self, chance: float) -> float:
-        """After a failed renewal: at most a quarter of a try, jittered by `chance` in [0, 1)."""
-        return min(MAX_RESPONSE, self.try_limit * (1 - _RESPONSE_SHARE)) * (0.2 + 0.8 * chance)
+        """After a failed renewal: at most a fifth of a try, jittered by `chance` in [0, 1)."""
+        return min(MAX_RESPONSE, self.try_limit * (1 - _RESPONSE_SHARE)) * (0.2 + 0.6 * chance)
 
     def outage_delay(self, failures: int, chance: float) -> float:
         """A candidate's back-off after so many failures in a row: doubling, capped at min(ttl, 5 s), jittered."""

@@ -97,7 +97,7 @@ class Keys:
     all: Places  # and who stands for it
 
 
-@functools.lru_cache(4096)
+@functools.lru_cache(1024)
 def keys_of(prefix: str, name: str) -> Keys:
     """The keys of a name under a prefix."""
     claim = f"{prefix}:{{{name}}}".encode()
