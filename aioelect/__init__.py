@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from aioelect._core.hold import EndReason
+from aioelect._core.schedule import Daily, Interval, Schedule
 from aioelect._elector import Elector
 from aioelect._errors import (
     AcquireTimeout,
@@ -44,9 +45,11 @@ __all__ = [
     "AioelectError",
     "Candidate",
     "ConfigurationError",
+    "Daily",
     "Elector",
     "EndReason",
     "FencedLock",
+    "Interval",
     "Leader",
     "LeaderChanged",
     "LeaderEvent",
@@ -61,6 +64,7 @@ __all__ = [
     "QuorumStore",
     "ReleaseOutcome",
     "ReplicatedStore",
+    "Schedule",
     "StaleToken",
     "StoreError",
     "StoreRejected",

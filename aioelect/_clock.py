@@ -1,8 +1,8 @@
 """The clock that deadlines are measured with: it counts the time that a machine spends suspended.
 
 Linux: CLOCK_BOOTTIME. macOS: CLOCK_MONOTONIC_RAW, which goes on during sleep there, unlike `time.monotonic`.
-Never the wall clock, which steps. Event-loop timers stand still in suspend, so whoever wakes up reads this again.
-Always called as `_clock.now()`, so that tests can put another clock in its place.
+Never the wall clock, which steps: that is for schedules only (`wall`). Event-loop timers stand still in suspend, so
+whoever wakes up reads this again. Always called as `_clock.now()`, so that tests can put another clock in its place.
 """
 
 from __future__ import annotations
@@ -21,3 +21,8 @@ else:
 def now() -> float:
     """Seconds since some fixed instant, suspended time included; any thread may ask, at about 60 ns."""
     return time.clock_gettime(_ID)
+
+
+def wall() -> float:
+    """The wall clock, seconds since 1970: what people mean by "at three in the morning"."""
+    return time.time()

@@ -9,7 +9,8 @@ from aioelect._background import spawn
 from aioelect._bout import Bout
 from aioelect._errors import ConfigurationError, LeaseLost
 from aioelect._keeper import Keeper
-from aioelect._term import Term, loss
+from aioelect._supervisor import loss
+from aioelect._term import Term
 
 __all__ = ["Guard", "left_elsewhere"]
 

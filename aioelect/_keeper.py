@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from aioelect import _clock
 from aioelect._background import outlast, running_loop, spawn
@@ -19,19 +20,13 @@ from aioelect._core.timing import RELEASE_LIMIT, Timing
 from aioelect._errors import StoreError, StoreUnavailable, reason_of
 from aioelect._events import Observers
 from aioelect._parting import as_store_error, give_up
-from aioelect._store import Claim, Heir, Holder, Refused, Renewed, StepDown, Store, Watchful, roles_of
+from aioelect._periodic import Marker
+from aioelect._store import Claim, Heir, Holder, Refused, Renewed, StepDown, Store, Watchful, marks_of, roles_of
+from aioelect._supervisor import elsewhere, ended, unsupervised
 from aioelect._telling import facts_of
-from aioelect._term import Term, elsewhere, ended, unsupervised
+from aioelect._term import Term
 from aioelect._ticker import ticker
-from aioelect.facts import (
-    DrainOverrun,
-    LoopLag,
-    ReleaseOutcome,
-    StoreFailed,
-    TermBegan,
-    TermInfo,
-    TermOver,
-)
+from aioelect.facts import DrainOverrun, LoopLag, ReleaseOutcome, StoreFailed, TermBegan, TermInfo, TermOver
 
 __all__ = ["Keeper"]
 
@@ -115,6 +110,10 @@ class Keeper:
         error = renewal.result()
         if error is not None:
             raise error
+
+    def marker(self) -> Marker:
+        """See `Term.once`."""
+        return partial(marks_of(self._store, "once()").mark, self._claim)
 
     async def release(self) -> ReleaseOutcome:
         """See `Term.release`."""
@@ -335,7 +334,8 @@ class Keeper:
         if isinstance(self.state, hold.Releasing) and self.outcome in (None, ReleaseOutcome.UNKNOWN):
             if self._give_up_at is None:
                 self._give_up_at = self._loop.time() + RELEASE_LIMIT
-            attempt = give_up(self._store, self._claim, self._give_up_at, self.release_error, heir=self._heir)
+            at = self._began + self.timing.min_hold
+            attempt = give_up(self._store, self._claim, self._give_up_at, self.release_error, heir=self._heir, at=at)
             self.outcome, self.told, self.release_error, self.taken_by = await attempt
             if self.release_error is not None:
                 self._observers(StoreFailed(self.info.name, "release", reason_of(self.release_error)))

@@ -58,6 +58,7 @@ class Session:
         observers: Iterable[Observer] | None,
         tokens: TokenSource | None,
         fenced: bool = True,
+        min_hold: Duration = 0.0,
     ) -> None:
         self.name = check_name(name)
         self.timing = Timing.of(
@@ -66,6 +67,7 @@ class Session:
             renew_deadline=renew_deadline,
             drain_limit=drain_limit,
             retention=fence_retention,
+            min_hold=min_hold,
         )
         self._identity = None if identity is None else check_identity(identity)
         if tokens is not None:
@@ -86,6 +88,12 @@ class Session:
                 "longest_ttl in every process",
                 name=name,
                 reason="ttl",
+            )
+        if self.timing.min_hold and not self.store.capabilities.keeps:
+            raise ConfigurationError(
+                f"min_hold: {type(self.store).__name__} can't keep a name after its work has ended",
+                name=self.name,
+                reason="min_hold",
             )
         self.observers = Observers(observers)
         self.observers(Declared(self.name, self.timing.ttl))

@@ -35,6 +35,8 @@ class FencedLock:
         wait: how long to wait for it: 0 is one try, None (the default) has no limit.
         renew_interval, renew_deadline, drain_limit, fence_retention, identity, prefix, observers, tokens: as for
             `Lease`.
+        min_hold: nobody else gets the lock sooner than this after it was taken, at most ttl; so that short work that is
+            started everywhere at about the same time, with wait=0, is done once.
 
     All durations are seconds (int or float) or timedelta.
 
@@ -61,6 +63,7 @@ class FencedLock:
         prefix: str = "aioelect",
         observers: Iterable[Observer] | None = None,
         tokens: TokenSource | None = None,
+        min_hold: Duration = 0.0,
     ) -> None:
         self._wait = optional_seconds("wait", wait)
         self._session = Session(
@@ -75,6 +78,7 @@ class FencedLock:
             prefix=prefix,
             observers=observers,
             tokens=tokens,
+            min_hold=min_hold,
         )
         self._sections = Sections(self._session)
 

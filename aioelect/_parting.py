@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import NamedTuple
 
+from aioelect import _clock
 from aioelect._background import outlast, spawn
 from aioelect._core.timing import RELEASE_LIMIT
 from aioelect._errors import StoreError, StoreUnavailable
@@ -25,16 +26,24 @@ class Parting(NamedTuple):
 
 
 async def give_up(
-    store: Store, claim: Claim, until: float, error: StoreError | None = None, *, heir: Heir | None = None
+    store: Store,
+    claim: Claim,
+    until: float,
+    error: StoreError | None = None,
+    *,
+    heir: Heir | None = None,
+    at: float = 0.0,
 ) -> Parting:
-    """Release by compare-and-delete, tried until the instant `until` of the loop's clock; `heir` gets the next term.
+    """Release by compare-and-delete with effect from `at`, tried until the instant `until` of the loop's clock.
+
+    The next term is reserved for `heir`.
 
     `error` is what an earlier attempt ended with: its request may have been carried out since.
     """
     loop = asyncio.get_running_loop()
     while (left := until - loop.time()) > 0:
         try:
-            answer = await _release(store, claim, heir, min(left, RELEASE_LIMIT / 3))
+            answer = await _release(store, claim, max(0.0, at - _clock.now()), heir, min(left, RELEASE_LIMIT / 3))
         except StoreUnavailable as exc:
             error = exc
             await asyncio.sleep(min(left, 0.02 + 0.03 * random.random()))
@@ -50,10 +59,10 @@ async def give_up(
     return Parting(ReleaseOutcome.UNKNOWN, error=error)
 
 
-async def _release(store: Store, claim: Claim, heir: Heir | None, limit: float) -> Released | Refused:
+async def _release(store: Store, claim: Claim, keep: float, heir: Heir | None, limit: float) -> Released | Refused:
     if heir is None:
-        return await store.release(claim, limit=limit)
-    return await roles_of(store, "hand_over()").release(claim, heir=heir, limit=limit)
+        return await store.release(claim, keep=keep, limit=limit)
+    return await roles_of(store, "hand_over()").release(claim, keep=keep, heir=heir, limit=limit)
 
 
 async def undo(store: Store, claim: Claim, patience: float) -> None:

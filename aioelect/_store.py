@@ -25,6 +25,9 @@ __all__ = [
     "Granted",
     "Heir",
     "Holder",
+    "Mark",
+    "MarkStore",
+    "Marked",
     "Notice",
     "NoticeKind",
     "Record",
@@ -157,6 +160,7 @@ class Capabilities:
     longest_ttl: float | None = None  # no claim may ask for more, seconds; None: whatever is allowed at all
     tells: bool = False  # it is `Watchful`: it may learn by itself that a claim is gone
     roles: bool = False  # it is a `RoleStore`: it knows candidates, and passes requests on to the leader
+    marks: bool = False  # it is a `MarkStore`: it remembers which runs of a schedule are finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,23 @@ class Record:
     reserved_for: str | None = None  # nobody holds it, and the next term is this one's
     asked_to_step_down: bool = False
     candidates: tuple[Candidate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The run of a schedule that is finished, and all before it with it."""
+
+    schedule: str
+    at: int  # microseconds since 1970
+    first: bool  # only if nothing is noted of that schedule yet
+    keep: float  # seconds for which it is remembered at least
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """The claim is ours, and this is what is noted now: the latest run that was finished."""
+
+    at: int
 
 
 class Watch(Protocol):
@@ -266,5 +287,23 @@ def roles_of(store: Store, what: str) -> RoleStore:
         return store
     raise ConfigurationError(
         f"{what}: {type(store).__name__} knows claims, but neither candidates nor requests; use Redis for this name",
+        reason="store",
+    )
+
+
+@runtime_checkable
+class MarkStore(Store, Protocol):
+    """What a store that remembers finished runs can be asked (`Capabilities.marks`)."""
+
+    async def mark(self, claim: Claim, mark: Mark, *, limit: float) -> Marked | Refused:
+        """Note a finished run in the holder's name; a mark never goes back. Only the holder of the claim may."""
+
+
+def marks_of(store: Store, what: str) -> MarkStore:
+    """The store as one of finished runs, or ConfigurationError: `what` asks for more than it can do."""
+    if store.capabilities.marks and isinstance(store, MarkStore):
+        return store
+    raise ConfigurationError(
+        f"{what}: {type(store).__name__} does not remember which runs are finished; use Redis for this name",
         reason="store",
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from aioelect._core import hold
 from aioelect._core.hold import EndReason
 from aioelect._errors import reason_of
-from aioelect._term import Supervisor, loss
+from aioelect._supervisor import Supervisor, loss
 from aioelect.facts import Fact, RenewalConfirmed, RenewalFailed, RenewalRecovered, TermStopped
 
 __all__ = ["facts_of"]

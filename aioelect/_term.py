@@ -6,106 +6,25 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeVarTuple
+from datetime import datetime
+from typing import TypeVarTuple
 
 import anyio
 
 from aioelect import _clock
 from aioelect._core import hold
-from aioelect._core.names import check_identity
-from aioelect._core.timing import MAX_TTL, Duration, Timing, seconds
-from aioelect._errors import ConfigurationError, LeaseExpired, LeaseLost, LeaseTaken, NotHeld, StoreError
-from aioelect._store import Heir, Holder
-from aioelect.facts import ReleaseOutcome, TermInfo
+from aioelect._core.names import check_identity, check_key
+from aioelect._core.schedule import Beat, Missed, Schedule, as_schedule, check_missed
+from aioelect._core.timing import MAX_TTL, Duration, seconds
+from aioelect._errors import ConfigurationError, NotHeld
+from aioelect._periodic import Runs, Ticks
+from aioelect._store import Heir
+from aioelect._supervisor import Supervisor, ended
+from aioelect.facts import ReleaseOutcome
 
-__all__ = ["Supervisor", "Term", "check_function", "elsewhere", "ended", "loss", "unsupervised"]
+__all__ = ["Term", "check_function"]
 
 Ts = TypeVarTuple("Ts")
-
-
-class Supervisor(Protocol):
-    """Who keeps the claim of a term: what a term asks of it."""
-
-    info: TermInfo
-    timing: Timing
-    state: hold.State
-    end_reason: hold.EndReason | None  # None while the term lasts
-    cause: StoreError | None  # of the doubt, and then of the loss
-    taken_by: Holder | None  # who holds the name now, where the store told
-
-    async def renew(self) -> None:
-        """See `Term.renew`."""
-
-    async def release(self) -> ReleaseOutcome:
-        """See `Term.release`."""
-
-    def quit(self, heir: Heir | None = None) -> None:
-        """See `Term.resign` and `Term.hand_over`."""
-
-    def start_soon(self, function: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
-        """See `Term.start_soon`."""
-
-
-def loss(supervisor: Supervisor) -> LeaseLost:
-    """The error that tells how a claim was lost."""
-    info, state, taken_by = supervisor.info, supervisor.state, supervisor.taken_by
-    fence = f"token {info.token}, " if info.token else ""  # an advisory lock may have none
-    ours = f"{info.name!r} ({fence}term {info.id}) is no longer held by {info.identity}"
-    advice = f"stop the work and write nothing more{'; the next term has a higher token' if fence else ''}"
-    error: LeaseLost
-    if isinstance(state, hold.Releasing) or (isinstance(state, hold.Ended) and state.reason is hold.EndReason.TAKEN):
-        if taken_by is None:
-            now = "it is gone"
-        elif taken_by.identity is None:
-            now = "another holds it"
-        else:
-            now = f"{taken_by.identity} holds it (token {taken_by.token})"
-        error = LeaseTaken(f"{ours}: the store says that {now}; {advice}", reason="taken", waited=0.0)
-    else:
-        why = "" if supervisor.cause is None else f" ({supervisor.cause})"
-        error = LeaseExpired(f"{ours}: no renewal was confirmed in time{why}; {advice}", reason="expired")
-        error.waited = supervisor.timing.renew_deadline
-    error.name, error.token, error.term_id = info.name, info.token, info.id
-    error.holder = None if taken_by is None else taken_by.identity
-    error.__cause__ = supervisor.cause
-    return error
-
-
-def ended(supervisor: Supervisor) -> NotHeld | LeaseLost:
-    """The error of an operation that needs a held claim, on one that is not."""
-    if not isinstance(supervisor.state, hold.Releasing):
-        return loss(supervisor)
-    info = supervisor.info
-    return NotHeld(
-        f"{info.name!r} (token {info.token}, term {info.id}) has been released; acquire it again",
-        name=info.name,
-        token=info.token,
-        term_id=info.id,
-        reason="released",
-    )
-
-
-def unsupervised(supervisor: Supervisor, advice: str) -> NotHeld:
-    """The error of asking for supervision where there is none."""
-    info = supervisor.info
-    return NotHeld(
-        f"the term of {info.name!r} came from try_acquire() and is not supervised: {advice}",
-        name=info.name,
-        token=info.token,
-        term_id=info.id,
-        reason="unsupervised",
-    )
-
-
-def elsewhere(supervisor: Supervisor) -> ConfigurationError:
-    """The error of a call from another thread or event loop."""
-    name = supervisor.info.name
-    return ConfigurationError(
-        f"the term of {name!r} belongs to another event loop; from a thread use "
-        "loop.call_soon_threadsafe(term.resign), or let the work poll term.is_valid",
-        name=name,
-        reason="thread",
-    )
 
 
 def check_function(what: str, function: object) -> None:
@@ -257,12 +176,59 @@ class Term:
         check_function("function", function)
         self._supervisor.start_soon(function, args)
 
-    def every(self, interval: Duration) -> AsyncIterator[None]:
-        """Tick now and then every `interval` seconds, only while we lead; ends with the term.
+    def every(
+        self,
+        interval: Duration,
+        *,
+        jitter: Duration = 0.0,
+        immediately: bool = True,
+        missed: Missed = "skip",
+    ) -> AsyncIterator[None]:
+        """Tick every `interval` seconds, only while we lead; ends with the term.
 
-        A tick that overruns skips the ones it missed. Each step waits, and may be cancelled at no loss.
+        Ticks stay on one grid that begins with the first step: neither late ticks nor jitter move those after them.
+        Each step waits, and may be cancelled at no loss.
+
+        Args:
+            interval: seconds or timedelta, at least 1 ms.
+            jitter: each tick comes up to so much later, by chance; at most `interval`.
+            immediately: tick at once; else after the first interval.
+            missed: what becomes of ticks that fell due while the body ran: "skip" leaves them out, "catch_up" brings
+                them one after the other.
+
+        Raises:
+            ConfigurationError: an argument is refused.
         """
-        return _Ticks(self._supervisor, seconds("interval", interval, least=0.001))
+        return Ticks(self._supervisor, Beat.of(interval, jitter, missed), immediately=immediately)
+
+    def once(
+        self, schedule: Schedule | Duration, *, key: str | None = None, missed: Missed = "skip"
+    ) -> AsyncIterator[datetime]:
+        """Runs of a schedule, each of them once for the whole cluster: its instant, when it is due and we lead.
+
+        A run is finished when the loop asks for the next one. That is noted in the store, in this term's name: no
+        later leader repeats it, whatever its clock says. A run that was not finished (its leader died, lost its claim,
+        raised, or left the loop) is due again for the next leader. When nothing is noted yet, the schedule begins now.
+
+        Each step waits, and may be cancelled at no loss; the note of a finished run is made all the same.
+
+        Args:
+            schedule: `Daily(...)`, `Interval(...)`, anything with their methods, or the seconds of an interval.
+            key: the name under which finished runs are noted; default: the schedule itself. Two jobs on equal schedules
+                need a key each.
+            missed: "skip": of several runs that fell due, only the latest; "catch_up": each of them, in order.
+
+        Raises:
+            ConfigurationError: an argument is refused, or the store can't remember runs.
+            StoreRejected: the store refuses to (while iterating).
+
+        Example:
+            >>> async for day in term.once(Daily("03:00", ZoneInfo("Europe/Berlin"))):  # doctest: +SKIP
+            ...     await clean_up(day)
+        """
+        found = as_schedule(schedule)
+        name = check_key(str(found) if key is None else key)
+        return Runs(self._supervisor, self._supervisor.marker(), found, name, check_missed(missed))
 
     @contextmanager
     def cleanup(self) -> Iterator[None]:
@@ -296,24 +262,3 @@ class Term:
             f"<Term {self.name!r} identity={self.identity!r} token={self._supervisor.info.token} id={self.id} "
             f"remaining={self.remaining():.3f}>"
         )
-
-
-class _Ticks(AsyncIterator[None]):
-    def __init__(self, supervisor: Supervisor, interval: float) -> None:
-        self._supervisor = supervisor
-        self._interval = interval
-        self._due: float | None = None
-
-    async def __anext__(self) -> None:
-        now = _clock.now()
-        if self._due is None:
-            self._due = now
-        await asyncio.sleep(0)  # a step always lets a cancellation in
-        while hold.is_leader(self._supervisor.state, now):
-            if now >= self._due:
-                missed = (now - self._due) // self._interval
-                self._due += (missed + 1) * self._interval
-                return
-            await asyncio.sleep(min(self._due - now, hold.life_left(self._supervisor.state, now)))
-            now = _clock.now()
-        raise StopAsyncIteration

@@ -16,6 +16,12 @@ PRINTS = {
         ["route to http://10.0.0.7:8000", "leads: pod-a since 2", "candidates: []"],
         ["asked: pod-a", "finishing the batch under token True", "stepped down: True"],
     ],
+    "periodic.md": [
+        ["three ticks"],
+        ["cleaning up for", "token True", "done"],
+        ["run at 0 us"],
+        ["reporting\nsomebody else has it"],
+    ],
 }
 """What each block of a page says, in order."""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from aioelect._errors import ConfigurationError
 
-__all__ = ["check_identity", "check_name", "check_prefix", "check_weight", "pack_info", "unpack_info"]
+__all__ = ["check_identity", "check_key", "check_name", "check_prefix", "check_weight", "pack_info", "unpack_info"]
 
 MAX_BYTES = 200
 MAX_INFO = 1024
@@ -46,6 +46,11 @@ def check_prefix(value: object) -> str:
 def check_identity(value: object) -> str:
     """A label for people: 1 to 200 bytes, no control characters."""
     return _check("identity", value)
+
+
+def check_key(value: object) -> str:
+    """The name of a schedule, under the same limits."""
+    return _check("key", value)
 
 
 def check_weight(value: object) -> int:

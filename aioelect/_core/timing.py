@@ -72,6 +72,7 @@ class Timing:
     renew_deadline: float  # from the send of a confirmed renewal to the stop of the work
     drain: float  # how long cancelled work may take before it counts as overrun
     retention: float  # how long the fence record outlives the last renewal
+    min_hold: float = 0.0  # from the begin of a term: another gets the name no earlier
 
     @classmethod
     def of(
@@ -82,6 +83,7 @@ class Timing:
         renew_deadline: Duration | None = None,
         drain_limit: Duration | None = None,
         retention: Duration | None = None,
+        min_hold: Duration = 0.0,
     ) -> Timing:
         """Fill in what is unset (it scales with ttl) and refuse what can't work, with the numbers."""
         life = seconds("ttl", ttl, least=MIN_TTL, most=MAX_TTL)
@@ -113,6 +115,7 @@ class Timing:
             retention=max(MIN_RETENTION, 2 * life)
             if retention is None
             else seconds("fence_retention", retention, least=life),
+            min_hold=seconds("min_hold", min_hold, most=life),
         )
 
     def unattended(self) -> Timing:

@@ -14,14 +14,27 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from aioelect._store import Claim, Contended, Granted, Heir, Holder, Record, Refused, Released, Renewed, StepDown
+from aioelect._store import (
+    Claim,
+    Contended,
+    Granted,
+    Heir,
+    Holder,
+    Mark,
+    Marked,
+    Record,
+    Refused,
+    Released,
+    Renewed,
+    StepDown,
+)
 
-from . import wire
+from . import wire, wire_roles
 from .pipeline import Link
 from .refusals import Fault, trouble_of
 from .wire import Command, Keys, Places
 
-__all__ = ["Route", "acquire", "ask", "describe", "evaluate", "release", "renew", "replicate"]
+__all__ = ["Route", "acquire", "ask", "describe", "evaluate", "mark", "release", "renew", "replicate"]
 
 # Compare-and-delete commands: Redis from 8.4, Valkey from 9.0.
 _NATIVE: dict[bytes, Callable[[bytes, bytes], Command]] = {
@@ -116,12 +129,19 @@ async def release(
 
 async def describe(route: Route, keys: Keys, deadline: float) -> Record:
     """Learn who leads and who stands."""
-    return wire.describe_reply(await evaluate(route, "describe", keys.all, (), deadline))
+    return wire_roles.describe_reply(await evaluate(route, "describe", keys.all, (), deadline))
 
 
 async def ask(route: Route, keys: Keys, request: StepDown, deadline: float) -> Holder | None:
     """Leave a request for the present holder."""
-    return wire.ask_reply(await evaluate(route, "ask", keys.record, wire.ask_args(request, keys), deadline))
+    return wire_roles.ask_reply(await evaluate(route, "ask", keys.record, wire_roles.ask_args(request, keys), deadline))
+
+
+async def mark(route: Route, keys: Keys, claim: Claim, mark: Mark, deadline: float) -> Marked | Refused:
+    """Note a finished run in the holder's name."""
+    return wire_roles.mark_reply(
+        await evaluate(route, "mark", keys.runs, wire_roles.mark_args(claim, mark), deadline), claim
+    )
 
 
 async def evaluate(route: Route, name: str, keys: Places, arguments: Command, deadline: float) -> object:

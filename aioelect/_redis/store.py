@@ -23,6 +23,8 @@ from aioelect._store import (
     Granted,
     Heir,
     Holder,
+    Mark,
+    Marked,
     Record,
     Refused,
     Released,
@@ -43,7 +45,7 @@ __all__ = ["RedisStore", "deadline_in", "explained", "open_store", "origin_of"]
 
 _floors = Floors(65536)
 
-_CAPABILITIES = Capabilities(roles=True)
+_CAPABILITIES = Capabilities(roles=True, marks=True)
 
 
 class RedisStore:
@@ -111,6 +113,12 @@ class RedisStore:
     def saw(self, name: str, token: int | None) -> None:
         """Remember a token that was seen here, or elsewhere for the same name."""
         _floors.saw((self._key, name), token)
+
+    async def mark(self, claim: Claim, mark: Mark, *, limit: float) -> Marked | Refused:
+        """Note a finished run in the holder's name."""
+        keys = wire.keys_of(self._prefix, claim.name)
+        with explained(claim.name, keys, claim.owner):
+            return await scripts.mark(runtime_of(self._origin).route, keys, claim, mark, deadline_in(limit))
 
     def watch(self, name: str) -> Watch:
         """Listen to the notices of a name."""

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aioelect._store import (
-    Candidate,
     Claim,
     Contended,
     Granted,
@@ -20,7 +19,6 @@ from aioelect._store import (
     Holder,
     Notice,
     NoticeKind,
-    Record,
     Refused,
     Released,
     Renewed,
@@ -39,18 +37,19 @@ __all__ = [
     "TokensExhausted",
     "acquire_args",
     "acquire_reply",
-    "ask_args",
-    "ask_reply",
-    "describe_reply",
     "holder_of",
     "keys_of",
     "milliseconds",
+    "name_of",
+    "number_of",
     "parse_notice",
+    "refused_of",
     "release_args",
     "release_reply",
     "released_notice",
     "renew_args",
     "renew_reply",
+    "request_of",
     "text_of",
     "token_of",
 ]
@@ -95,6 +94,7 @@ class Keys:
     candidates: bytes
     record: Places  # what a claim consists of
     all: Places  # and who stands for it
+    runs: Places  # and what is finished in its name
 
 
 @functools.lru_cache(1024)
@@ -102,7 +102,10 @@ def keys_of(prefix: str, name: str) -> Keys:
     """The keys of a name under a prefix."""
     claim = f"{prefix}:{{{name}}}".encode()
     fence, candidates = claim + b":fence", claim + b":candidates"
-    return Keys(claim, fence, claim + b":events", candidates, (claim, fence), (claim, fence, candidates))
+    record = (claim, fence)
+    return Keys(
+        claim, fence, claim + b":events", candidates, record, (*record, candidates), (*record, claim + b":periods")
+    )
 
 
 def acquire_args(claim: Claim, keys: Keys, floor: int) -> Command:
@@ -142,11 +145,6 @@ def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> Co
     )
 
 
-def ask_args(request: StepDown, keys: Keys) -> Command:
-    """ARGV of ask.lua."""
-    return text_of(request.to or ""), keys.channel
-
-
 def released_notice(claim: Claim) -> bytes:
     """What a release tells the channel. The token is left out: a release does not read it."""
     return b"%b released - %b %b" % (VERSION, claim.id.encode(), text_of(claim.identity))
@@ -160,7 +158,7 @@ def acquire_reply(reply: object, claim: Claim) -> Granted | Contended:
         case [0, *described]:
             return Contended(holder_of(described, claim.id))
         case [2, int(left), heir, *_]:
-            return Contended(Holder(_name(heir) or None, None, None, left / 1000), reserved=True)
+            return Contended(Holder(name_of(heir) or None, None, None, left / 1000), reserved=True)
         case [-1, *_]:
             raise ForeignKey
         case [-2, *_]:
@@ -172,10 +170,10 @@ def renew_reply(reply: object, claim: Claim) -> Renewed | Refused:
     """What renew.lua answered."""
     match reply:
         case [1, asked, *_]:
-            return Renewed(_request(asked, claim.id))
+            return Renewed(request_of(asked, claim.id))
         case [1]:
             return Renewed()
-    return _refused(reply, claim)
+    return refused_of(reply, claim)
 
 
 def release_reply(reply: object, claim: Claim, own: int) -> Released | Refused:
@@ -183,54 +181,24 @@ def release_reply(reply: object, claim: Claim, own: int) -> Released | Refused:
     match reply:
         case [1, int(receivers), *_]:
             return Released(max(0, receivers - own))
-    return _refused(reply, claim)
-
-
-def ask_reply(reply: object) -> Holder | None:
-    """What ask.lua answered."""
-    match reply:
-        case [1, *described]:
-            return holder_of(described)
-        case [0, *_]:
-            return None
-    raise Malformed
-
-
-def describe_reply(reply: object) -> Record:
-    """What describe.lua answered."""
-    match reply:
-        case [int(pttl), int(now), list(fields), list(standing), *_]:
-            token, identity, term, since, ttl, info, following, asked = (*fields, *[None] * 8)[:8]
-            candidates = tuple(c for c in map(_candidate, standing) if c is not None)
-            if pttl < 0:
-                return Record(None, reserved_for=_heir(following, term, now), candidates=candidates)
-            began, life = _number(since), _number(ttl)
-            return Record(
-                holder_of([pttl, token, identity, term]),
-                since=None if began is None else began / 1e6,
-                ttl=None if life is None else life / 1000,
-                info=_name(info) or "",
-                asked_to_step_down=_request(asked, _name(term)) is not None,
-                candidates=candidates,
-            )
-    raise Malformed
+    return refused_of(reply, claim)
 
 
 def parse_notice(payload: object) -> Notice:
     """A message of the events channel; one that is not understood says only that something happened."""
     match payload.split(b" ", 5) if isinstance(payload, bytes) else ():
-        case [b"1", b"acquired", token, term, ttl, identity] if (remaining := _number(ttl)) is not None:
-            holder = Holder(_name(identity), _number(token), _name(term), remaining / 1000)
+        case [b"1", b"acquired", token, term, ttl, identity] if (remaining := number_of(ttl)) is not None:
+            holder = Holder(name_of(identity), number_of(token), name_of(term), remaining / 1000)
             return Notice(NoticeKind.ACQUIRED, holder)
         case [b"1", b"released", token, term, *identity]:
-            holder = Holder(_name(b" ".join(identity)) or None, _number(token), _name(term), None)
+            holder = Holder(name_of(b" ".join(identity)) or None, number_of(token), name_of(term), None)
             return Notice(NoticeKind.RELEASED, holder)
         case [b"1", b"asked", _, term, *_]:
-            return Notice(NoticeKind.STEP_DOWN, Holder(None, None, _name(term), None))
+            return Notice(NoticeKind.STEP_DOWN, Holder(None, None, name_of(term), None))
     return _RESYNC
 
 
-def _refused(reply: object, claim: Claim) -> Refused:
+def refused_of(reply: object, claim: Claim) -> Refused:
     match reply:
         case [0, *_]:
             return Refused(None)
@@ -239,24 +207,10 @@ def _refused(reply: object, claim: Claim) -> Refused:
     raise Malformed
 
 
-def _request(asked: object, term: str | None) -> StepDown | None:
+def request_of(asked: object, term: str | None) -> StepDown | None:
     match asked.split(b" ", 1) if isinstance(asked, bytes) else ():
-        case [meant, heir] if term is not None and _name(meant) == term:
-            return StepDown(_name(heir) or None)
-    return None
-
-
-def _heir(following: object, term: object, now: int) -> str | None:
-    match following.split(b" ", 3) if isinstance(following, bytes) else ():
-        case [before, until, _, heir] if before == term and (_number(until) or 0) > now:
-            return _name(heir)
-    return None
-
-
-def _candidate(member: object) -> Candidate | None:
-    match member.split(b" ", 2) if isinstance(member, bytes) else ():
-        case [term, weight, identity] if (number := _number(weight)) is not None:
-            return Candidate(_name(identity) or "", _name(term) or "", number)
+        case [meant, heir] if term is not None and name_of(meant) == term:
+            return StepDown(name_of(heir) or None)
     return None
 
 
@@ -265,22 +219,22 @@ def holder_of(described: Sequence[object], ours: str | None = None) -> Holder:
     match described:
         case [int(pttl), token, identity, term, *_]:
             remaining = pttl / 1000 if pttl >= 0 else None
-            if ours is not None and _name(term) == ours:
+            if ours is not None and name_of(term) == ours:
                 # The record still describes our own term, so it says nothing of who holds the name now.
                 return Holder(None, None, None, remaining)
-            return Holder(_name(identity), _number(token), _name(term), remaining)
+            return Holder(name_of(identity), number_of(token), name_of(term), remaining)
     raise Malformed
 
 
 def token_of(value: object) -> int:
     """A fencing token."""
-    number = _number(value)
+    number = number_of(value)
     if number is None:
         raise Malformed
     return number
 
 
-def _number(value: object) -> int | None:
+def number_of(value: object) -> int | None:
     # What others wrote may be no number, or one of thousands of digits, which int() refuses.
     if not isinstance(value, bytes) or not value.isdigit() or len(value) > _DIGITS:
         return None
@@ -288,7 +242,7 @@ def _number(value: object) -> int | None:
     return number if number < 2**63 else None
 
 
-def _name(value: object) -> str | None:
+def name_of(value: object) -> str | None:
     return value.decode(errors="replace") if isinstance(value, bytes) else None
 
 

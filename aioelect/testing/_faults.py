@@ -26,6 +26,8 @@ from aioelect._store import (
     Granted,
     Heir,
     Holder,
+    Mark,
+    Marked,
     Record,
     Refused,
     Released,
@@ -33,6 +35,7 @@ from aioelect._store import (
     StepDown,
     Store,
     Watchful,
+    marks_of,
     roles_of,
 )
 from aioelect._term import Term
@@ -45,8 +48,8 @@ __all__ = ["Faults", "Request", "Silence"]
 
 A = TypeVar("A")
 
-Request = Literal["acquire", "renew", "release", "describe", "ask"]
-"""What is asked of a store; the last two: who leads, and a request to step down."""
+Request = Literal["acquire", "renew", "release", "describe", "ask", "mark"]
+"""What is asked of a store; the last three: who leads, a request to step down, and the note of a finished run."""
 
 _PATIENCE = 5.0  # seconds that the store gets for what the test itself asks of it
 
@@ -122,8 +125,8 @@ class Faults:
 
         Args:
             count: how many.
-            request: only those of one kind: "acquire", "renew", "release", "describe" (who leads?) or "ask" (to step
-                down).
+            request: only those of one kind: "acquire", "renew", "release", "describe" (who leads?), "ask" (to step
+                down) or "mark" (a run is finished).
             error: what comes out; default: a StoreUnavailable. (A StoreRejected is a store that refuses to serve.)
         """
         self._plans.append(_Plan(request, count, error, carried_out=False))
@@ -133,8 +136,8 @@ class Faults:
 
         Args:
             count: how many; None: all, until `heal`.
-            request: only those of one kind: "acquire", "renew", "release", "describe" (who leads?) or "ask" (to step
-                down).
+            request: only those of one kind: "acquire", "renew", "release", "describe" (who leads?), "ask" (to step
+                down) or "mark" (a run is finished).
         """
         self._plans.append(_Plan(request, float("inf") if count is None else count, Silence(), carried_out=True))
 
@@ -225,6 +228,11 @@ class Faults:
         """Leave a request for the present holder."""
         store = roles_of(self._store, "step_down")
         return await self._ask("ask", _about(name), lambda: store.ask_to_step_down(name, request, limit=limit), limit)
+
+    async def mark(self, claim: Claim, mark: Mark, *, limit: float) -> Marked | Refused:
+        """Note a finished run in the holder's name."""
+        store = marks_of(self._store, "mark")
+        return await self._ask("mark", claim, lambda: store.mark(claim, mark, limit=limit), limit)
 
     def on_loss(self, claim: Claim, tell: Callable[[], None]) -> None:
         """Call `tell` once the wrapped store finds out by itself that a claim is gone, if it is one that may."""

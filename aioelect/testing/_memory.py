@@ -22,6 +22,8 @@ from aioelect._store import (
     Granted,
     Heir,
     Holder,
+    Mark,
+    Marked,
     Notice,
     NoticeKind,
     Record,
@@ -60,6 +62,7 @@ class Entry:
     kept: Kept | None = None
     asked: tuple[str | None, StepDown] | None = None  # of which term
     standing: dict[str, tuple[float, Candidate]] = field(default_factory=dict)  # until when
+    finished: dict[str, int] = field(default_factory=dict)  # by schedule
 
     def live(self) -> bool:
         """Whether somebody holds the name now."""
@@ -176,6 +179,16 @@ class MemoryServer:
         self.tell(name, Notice(NoticeKind.STEP_DOWN, Holder(None, None, record.id, None)))
         return record.holder()
 
+    def mark(self, claim: Claim, mark: Mark) -> Marked | Refused:
+        """One step of the server."""
+        if refused := self._refused(claim):
+            return refused
+        finished = self.record(claim.name).finished
+        noted = finished.get(mark.schedule)
+        if noted is None or (not mark.first and mark.at > noted):
+            noted = finished[mark.schedule] = mark.at
+        return Marked(noted)
+
     def _kept(self, record: Entry, identity: str, stand: Stand) -> Kept | None:
         now, kept = _clock.now(), record.kept
         if kept is None or kept.after != record.id:
@@ -241,7 +254,7 @@ class MemoryStore:
     @property
     def capabilities(self) -> Capabilities:
         """All that a store can do."""
-        return Capabilities(roles=True)
+        return Capabilities(roles=True, marks=True)
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free."""
@@ -269,6 +282,11 @@ class MemoryStore:
         """Leave a request for the present holder, and tell it at once."""
         _check(limit, name)
         return self.server.ask(name, request)
+
+    async def mark(self, claim: Claim, mark: Mark, *, limit: float) -> Marked | Refused:
+        """Note a finished run in the holder's name."""
+        _check(limit, claim.name)
+        return self.server.mark(claim, mark)
 
     def watch(self, name: str) -> Subscription:
         """Listen to the notices of a name."""

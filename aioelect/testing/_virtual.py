@@ -1,7 +1,8 @@
 """An event loop whose time jumps to the next timer as soon as nothing is ready: an hour passes in a millisecond.
 
-While the loop runs, `aioelect._clock.now()` is its time. A turn of the loop takes `TURN`, as it does in reality: code
-that spins makes time pass and can be counted. While a thread works for the loop, time passes as it really does.
+While the loop runs, `aioelect._clock` follows its time, the wall clock too. A turn of the loop takes `TURN`, as it does
+in reality: code that spins makes time pass and can be counted. While a thread works for the loop, time passes as it
+really does.
 """
 
 from __future__ import annotations
@@ -90,6 +91,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         # What time it was, and since when it has been passing as it really does; replaced, since threads read it.
         self._anchor: tuple[float, float | None] = (1000.0, None)
         self._asleep = 0.0
+        self.wall_began = _clock.wall()  # what the wall clock says when the loop begins; set it to test a date
+        self._began = self.now()
         self._jumping = _JumpingSelector()
         super().__init__(self._jumping)
         self._jumping.loop = self
@@ -103,6 +106,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def now(self) -> float:
         """What deadlines go by: `time`, and what was slept through."""
         return self.time() + self._asleep
+
+    def wall(self) -> float:
+        """What schedules go by: the wall clock, seconds since 1970."""
+        return self.wall_began + self.now() - self._began
 
     def pause(self, duration: float) -> None:
         """See `aioelect.testing.pause`."""
@@ -124,12 +131,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._anchor = (max(self.time(), began + TURN), None)
 
     def run_forever(self) -> None:
-        """Run, with the library's clock being ours."""
-        real, _clock.now = _clock.now, self.now
+        """Run, with the library's clocks being ours."""
+        real = _clock.now, _clock.wall
+        _clock.now, _clock.wall = self.now, self.wall
         try:
             super().run_forever()
         finally:
-            _clock.now = real
+            _clock.now, _clock.wall = real
 
     def run_in_executor(self, executor, func, *args):  # type: ignore[no-untyped-def,override]
         """Let a thread work; until it has ended, time passes as it really does."""

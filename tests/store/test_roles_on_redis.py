@@ -21,6 +21,7 @@ from support.wait import until
 
 LIMIT = 5.0
 KEY = "aioelect:{name}"
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "acl.txt"
 STAND = Stand(0, "", 10.0, 0.3)
 
 
@@ -96,9 +97,7 @@ async def test_a_full_server_serves_candidates_heirs_and_holders_all_the_same(
 
 @pytest.mark.leaves_keys("an ACL user is no key, and the claim is released")
 async def test_without_the_rights_for_it_nobody_is_listed_and_claims_work(any_server: Server, connect: Connect) -> None:
-    line = next(
-        text for text in Path("docs/acl.txt").read_text().splitlines() if text.startswith("ACL SETUSER")
-    ).split()
+    line = next(text for text in DOCUMENTED.read_text().splitlines() if text.startswith("ACL SETUSER")).split()
     any_server.call(*[word for word in line if not word.startswith("+z")])
     try:
         redis = connect(any_server, username="aioelect", password="PASSWORD")
