@@ -20,7 +20,7 @@ from prometheus_client.samples import Sample
 from redis.asyncio import Redis
 
 from aioelect import Elector, FencedLock, Lease, LeaseLost, StaleToken, Term, aclose, metrics
-from aioelect.facts import Declared, StoreFailed, TermBegan, TermInfo, WriteRefused
+from aioelect.facts import Declared, Fact, RenewalConfirmed, StoreFailed, TermBegan, TermInfo, WriteRefused
 from aioelect.fencing.sqlite import SqliteGuard
 from aioelect.metrics import Metrics, default
 from conftest import Connect
@@ -92,6 +92,23 @@ async def test_is_leader_is_1_while_a_term_is_held_and_0_after_it(redis: Redis, 
     assert _leads(registry) == 0.0
     assert _value(registry, "candidates") == 0.0
     assert -5 < _left(registry) <= 0, "it led until now and not longer"
+
+
+async def test_a_term_between_two_scrapes_leaves_the_instant_up_to_which_it_led(
+    redis: Redis, registry: CollectorRegistry
+) -> None:
+    renewed: list[RenewalConfirmed] = []
+
+    def note(fact: Fact) -> None:
+        if isinstance(fact, RenewalConfirmed):
+            renewed.append(fact)
+
+    async with FencedLock(redis, "m", ttl=0.6, observers=[Metrics(registry), note]):
+        await until(lambda: len(renewed) >= 4)
+        leaving = time.time()
+    left = time.time()
+    await asyncio.sleep(0.2)
+    assert leaving <= _value(registry, "leads_until_timestamp_seconds") <= left
 
 
 async def test_every_way_out_of_a_term_sets_is_leader_to_0_and_counts_the_reason(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 
 import pytest
 from redis.asyncio import Redis
 
-from aioelect import ConfigurationError, Elector
+from aioelect import ConfigurationError, Elector, EndReason, _stall
+from aioelect.facts import TermBegan, TermInfo, TermOver
 from support.candidate import candidate, now, reigns
 from support.processes import Child
 from support.servers import Server
@@ -102,6 +105,29 @@ async def test_a_process_that_was_stopped_as_a_whole_is_not_taken_for_a_blocked_
         await until(lambda: any("lost" in str(line.fields.get("text")) for line in stopped.lines))
         await asyncio.sleep(0.3)
         assert stopped.returncode is None
+
+
+async def test_one_late_answer_is_no_stall_as_after_a_suspend_when_all_just_wake_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exits: list[int] = []
+    monkeypatch.setattr("os._exit", exits.append)
+    loop = asyncio.get_running_loop()
+    ask, asked = loop.call_soon_threadsafe, 0
+
+    def late(answer: Callable[[], object]) -> None:
+        nonlocal asked
+        asked += 1
+        ask(time.sleep, 0.3)  # the guard looks after 0.25 s, and again after 0.5 s
+        ask(answer)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", late)
+    guard = _stall.StallGuard("exit", lambda fact: None)
+    term = TermInfo("role", "me", 1, "id", 15.0)
+    guard(TermBegan(term, 0.0, None, lambda: 0.0))  # past its renew deadline
+    await until(lambda: asked >= 3)
+    guard(TermOver(term, EndReason.EXPIRED, None, None))
+    assert exits == []
 
 
 async def test_no_thread_is_left_when_the_term_is_over(redis: Redis) -> None:
