@@ -81,6 +81,7 @@ class Waiter:
         self._racing = False  # a release was heard, and perhaps by others, too
         self._reserved = False  # it is free, and kept for another
         self._failing_since: float | None = None
+        self._outage_told = False
         self._others_last: float | None = None  # the latest instant at which another is known to have held the name
 
     @staticmethod
@@ -191,7 +192,8 @@ class Waiter:
             if exc.claimed:
                 await self._start_over()
             return step
-        self._report_recovery()
+        if isinstance(answer, Granted) or self._request.tokens is None:  # else the source may be what is out of order
+            self._report_recovery()
         match answer:
             case Granted():
                 return answer
@@ -280,15 +282,17 @@ class Waiter:
         self._observers(StoreFailed(self._request.name, "acquire", reason_of(error)))
         if self._failing_since is None:
             self._failing_since = _clock.now()
-        if self._request.wait != 0 and self._campaign.failures == 2:  # one failure may be a stale connection
-            who = self._request
+        if self._request.wait == 0 or self._outage_told:
+            return
+        if self._campaign.failures == 2:  # one failure may be a stale connection
+            self._outage_told, who = True, self._request
             self._observers(StoreFailing(who.name, who.identity, who.candidate, str(error), reason_of(error)))
 
     def _report_recovery(self) -> None:
-        if self._failing_since is not None and self._request.wait != 0 and self._campaign.failures >= 2:
+        if self._outage_told and self._failing_since is not None:
             who, lasted = self._request, _clock.now() - self._failing_since
             self._observers(StoreRecovered(who.name, who.identity, who.candidate, lasted))
-        self._failing_since = None
+        self._failing_since, self._outage_told = None, False
 
     def _failure(self) -> AioelectError:
         name, waited = self._request.name, self.waited
