@@ -4,6 +4,7 @@ import importlib
 
 for _name in (
     "pair",
+    "layers",
     "coroutines",
     "one_name",
     "processes",
