@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-__all__ = ["outlast", "running_loop", "settled", "spawn"]
+__all__ = ["is_cancelled", "outlast", "running_loop", "settled", "spawn"]
 
 T = TypeVar("T")
 
@@ -26,6 +26,12 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def is_cancelled() -> bool:
+    """The current task was asked to end: the next await raises, or has raised."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def spawn(work: Coroutine[object, object, T], name: str) -> asyncio.Task[T]:

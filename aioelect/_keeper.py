@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from aioelect import _clock
-from aioelect._background import outlast, running_loop, spawn
+from aioelect._background import is_cancelled, outlast, running_loop, spawn
 from aioelect._bout import Bout
 from aioelect._core import hold
 from aioelect._core.hold import Action, EndReason
@@ -189,7 +189,7 @@ class Keeper:
             if closing is None or closing.done():
                 self._releasing = ()  # who released and went on has to end with the body
                 closing = self._begin_closing()
-                if isinstance(self.state, hold.Held) and not self._children and not self._bouts:
+                if isinstance(self.state, hold.Held) and not (self._children or self._bouts or is_cancelled()):
                     cancelled = await self._close_here()
                     continue
                 self._close_detached()  # after a loss too: an outer request of the same instant gets time to arrive

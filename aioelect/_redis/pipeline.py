@@ -64,7 +64,7 @@ class State(enum.Enum):
 
     CONNECTING = "connecting"
     OPEN = "open"
-    SUSPECT = "suspect"  # silent for longer than a call's limit: no new calls unless it speaks again
+    SUSPECT = "suspect"  # a call ran into its limit: no new calls, unless its replies come after all
     LEAVING = "leaving"  # no new calls, closed once nobody waits
     CLOSED = "closed"
 
@@ -72,7 +72,7 @@ class State(enum.Enum):
 class _Call:
     """Commands that wait for their replies, and the one who waits for all of them."""
 
-    __slots__ = ("answer", "asked_at", "left", "limit", "payload", "replies", "until")
+    __slots__ = ("answer", "left", "limit", "overdue", "payload", "replies", "until")
 
     def __init__(
         self, payload: bytes, commands: int, answer: asyncio.Future[list[object]], asked_at: float, limit: float
@@ -80,9 +80,9 @@ class _Call:
         self.payload = payload
         self.left = commands
         self.answer = answer
-        self.asked_at = asked_at
         self.limit = limit
         self.until = asked_at + limit
+        self.overdue = False  # written, and given up: until its replies have come, who knows whose the next one is
         self.replies: list[object] = []
 
     def take(self, reply: object) -> bool:
@@ -114,13 +114,13 @@ class Link(asyncio.Protocol):
         self._message = message  # told of what arrives on channels, which is nobody's reply
         self._loop = asyncio.get_running_loop()
         self.born = self._loop.time()
-        self._heard = self.born  # when something arrived last
         self._replies = hiredis.Reader(notEnoughData=_MORE, replyError=fault_of_reply)  # type: ignore[arg-type]
         self._transport: asyncio.Transport | None = None
         self._predecessor: asyncio.BaseProtocol | None = None
         self._queue: deque[_Call] = deque()  # not written yet
         self._sent: deque[_Call] = deque()  # in the order of the replies to come
         self._waiting = 0
+        self._overdue = 0
         self._alarm: asyncio.TimerHandle | None = None  # one for all calls
         self._alarm_at = math.inf
         self._full = False  # the transport takes no more for now
@@ -202,9 +202,12 @@ class Link(asyncio.Protocol):
                 next_at = min(next_at, call.until)
                 continue
             call.answer.set_exception(timed_out(call.limit).error())
-            if call.limit >= _PATIENCE and self.state is State.OPEN and self._heard < call.asked_at:
-                self.state = State.SUSPECT
-                self._loop.call_later(_SILENCE, self._give_up)
+            if call.limit >= _PATIENCE:
+                call.overdue = True
+                self._overdue += 1
+        if self._overdue and self.state is State.OPEN:
+            self.state = State.SUSPECT
+            self._loop.call_later(_SILENCE, self._give_up)
         if next_at < math.inf:
             self._set_alarm(max(next_at, now + _GRAIN))
 
@@ -285,10 +288,6 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """For the transport: something has arrived."""
-        self._heard = self._loop.time()
-        if self.state is State.SUSPECT:
-            self.state = State.OPEN  # it was slow, and is alive
-            self._changed(self)
         try:
             self._replies.feed(data)
             while (reply := self._replies.gets()) is not _MORE and self.state is not State.CLOSED:
@@ -306,8 +305,11 @@ class Link(asyncio.Protocol):
         if not self._sent:
             self._shut(Trouble("connection", "a reply that nobody asked for"))
             return
-        if self._sent[0].take(reply):
-            self._sent.popleft()
+        if self._sent[0].take(reply) and self._sent.popleft().overdue:
+            self._overdue -= 1
+            if self._overdue == 0 and self.state is State.SUSPECT:
+                self.state = State.OPEN  # it was slow, and is in step
+                self._changed(self)
         if not self.answered and not isinstance(reply, Fault):
             self.answered = True
             self._changed(self)
