@@ -11,16 +11,16 @@ import sys
 import time
 
 if sys.platform == "linux":
-    _ID = time.CLOCK_BOOTTIME
+    ID = time.CLOCK_BOOTTIME
 elif sys.platform == "darwin":
-    _ID = time.CLOCK_MONOTONIC_RAW
+    ID = time.CLOCK_MONOTONIC_RAW
 else:
-    _ID = time.CLOCK_MONOTONIC
+    ID = time.CLOCK_MONOTONIC
 
 
 def now() -> float:
     """Seconds since some fixed instant, suspended time included; any thread may ask, at about 60 ns."""
-    return time.clock_gettime(_ID)
+    return time.clock_gettime(ID)
 
 
 def wall() -> float:

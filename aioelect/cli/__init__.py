@@ -15,8 +15,10 @@ _NEEDED = ("click", "rich")
 def main() -> None:
     """Run the command line; the entry point of the console script."""
     try:
-        from aioelect.cli.commands import cli  # noqa: PLC0415  # see above
+        from aioelect.cli.address import hide_password  # noqa: PLC0415  # see above
+        from aioelect.cli.commands import cli  # noqa: PLC0415
 
+        hide_password(sys.argv[1:])
         cli(prog_name="aioelect")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]

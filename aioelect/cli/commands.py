@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import signal
 import sys
+from typing import Any
 
 import click
 
 from aioelect.cli.demo.verdict import Unable
+from aioelect.cli.exits import Exit
+from aioelect.cli.running import elect, run
 
 __all__ = ["cli"]
 
 INTERRUPTED = 130  # what shells report for Ctrl-C
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Group(click.Group):
+    """Bad usage ends with a code that no command of the user's is likely to have."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run; the code of bad usage is 64."""
+        click.UsageError.exit_code = Exit.USAGE
+        return super().main(*args, **kwargs)
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Locks and leader election for asyncio services on Redis."""
+
+
+cli.add_command(run)
+cli.add_command(elect)
 
 
 @cli.command()
