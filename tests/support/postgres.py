@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -69,7 +69,10 @@ def missing() -> bool:
 class Postgres:
     """One server process, on a free TCP port of 127.0.0.1; methods block for some milliseconds."""
 
-    def __init__(self, release: str = NEWEST, **settings: object) -> None:
+    def __init__(
+        self, release: str = NEWEST, *, environment: Mapping[str, str] | None = None, **settings: object
+    ) -> None:
+        self._environment = environment or {}
         home = programs(release)
         if home is None:
             raise LookupError(f"no PostgreSQL at hand: {HOW}")
@@ -158,7 +161,7 @@ class Postgres:
 
     def _run(self, program: str, *arguments: object) -> "subprocess.Popen[bytes]":
         argv = [str(self._home / "bin" / program), *map(str, arguments)]
-        environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+        environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC", **self._environment}
         with (self.folder / "log").open("ab") as log:
             return spawn(
                 argv,

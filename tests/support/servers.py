@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -181,8 +181,17 @@ class Server:
     Methods block for some milliseconds; those with an `a` in front leave the event loop free meanwhile.
     """
 
-    def __init__(self, binary: Binary, *lines: str, mode: str = "", port: int | None = None, **settings: object):
+    def __init__(
+        self,
+        binary: Binary,
+        *lines: str,
+        mode: str = "",
+        port: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        **settings: object,
+    ):
         self.binary = binary
+        self._environment = environment
         self.folder = Path(tempfile.mkdtemp(prefix="aioelect-"))
         self.unix_path = self.folder / "socket"
         self.port = port or free_port(bus="cluster_enabled" in settings)
@@ -304,7 +313,12 @@ class Server:
 
     def wipe(self) -> None:
         """Remove what was saved."""
-        for name in ("dump.rdb", "appendonly.aof", "appendonlydir", "nodes.conf"):
+        self.wipe_data()
+        (self.folder / "nodes.conf").unlink(missing_ok=True)
+
+    def wipe_data(self) -> None:
+        """Remove the data that was saved; in a cluster a node still knows its place."""
+        for name in ("dump.rdb", "appendonly.aof", "appendonlydir"):
             path = self.folder / name
             if path.is_dir():
                 shutil.rmtree(path)
@@ -341,7 +355,14 @@ class Server:
             config.write_text(self._configuration())
         argv = [str(self.binary.path), str(config), *([f"--{self._mode}"] if self._mode else [])]
         with (self.folder / "output").open("ab") as output:
-            self._process = spawn(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.folder)
+            self._process = spawn(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.folder,
+                env={**os.environ, **self._environment} if self._environment else None,
+            )
         return self._process
 
     def _starting(self, limit: float = 10.0) -> Iterator[float]:
