@@ -19,7 +19,7 @@ from support.processes import Child
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
-TTL = 1.0
+TTL = 0.7
 ENDS = tuple(kind for kind in MODES if kind != "advisory")
 """Modes in which a claim ends by itself."""
 

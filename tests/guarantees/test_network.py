@@ -18,7 +18,7 @@ from support.wait import until
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 Pair = tuple[Participant, Participant]
-TTL = 1.0
+TTL = 0.7
 
 
 @dataclass

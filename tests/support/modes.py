@@ -169,8 +169,13 @@ class Mode:
 
 
 @contextmanager
-def deployed(kind: str, environment: Mapping[str, str] | None = None) -> Iterator[Mode]:
-    """Start what a mode needs: servers that keep a log of every write, so that they know what they knew."""
+def deployed(
+    kind: str, environment: Mapping[str, str] | None = None, *, minority: bool = False
+) -> Iterator[Mode]:
+    """Start what a mode needs: servers that keep a log of every write, so that they know what they knew.
+
+    `environment`: variables for the servers, or for a minority of a quorum's.
+    """
     settings: dict[str, Any] = {"appendonly": "yes", "appendfsync": "always", "environment": environment}
     with ExitStack() as stack:
         if kind in ("postgres", "advisory"):
@@ -189,7 +194,9 @@ def deployed(kind: str, environment: Mapping[str, str] | None = None) -> Iterato
             yield Mode(kind, ports, ports, [cluster.masters[0]], group=cluster, replica=cluster.replica)
             return
         count = int(kind.rpartition("-")[2]) if kind in QUORUMS else 1
-        nodes = [stack.enter_context(Server(binary, **settings)) for _ in range(count)]
+        concerned = (count - 1) // 2 if minority else count
+        several = [settings] * concerned + [settings | {"environment": None}] * (count - concerned)
+        nodes = [stack.enter_context(Server(binary, **each)) for each in several]
         replica = None
         if kind in ("replica", "wait"):
             replica = start_replica_of(nodes[0], environment=environment)

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from support.processes import spawn
+from support.processes import in_environment, spawn
 from support.servers import ServerFailed, free_port, in_package
 
 NOBODY = 65534
@@ -72,7 +72,7 @@ class Postgres:
     def __init__(
         self, release: str = NEWEST, *, environment: Mapping[str, str] | None = None, **settings: object
     ) -> None:
-        self._environment = environment or {}
+        self._variables = in_environment(environment)
         home = programs(release)
         if home is None:
             raise LookupError(f"no PostgreSQL at hand: {HOW}")
@@ -160,8 +160,8 @@ class Postgres:
             raise ServerFailed(f"initdb failed:\n{self.log}")
 
     def _run(self, program: str, *arguments: object) -> "subprocess.Popen[bytes]":
-        argv = [str(self._home / "bin" / program), *map(str, arguments)]
-        environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC", **self._environment}
+        argv = [*self._variables, str(self._home / "bin" / program), *map(str, arguments)]
+        environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
         with (self.folder / "log").open("ab") as log:
             return spawn(
                 argv,

@@ -69,6 +69,11 @@ def spawn(argv: Sequence[str], *, user: int | None = None, **options: Any) -> "s
     return subprocess.Popen([*launcher, *argv], start_new_session=True, **options)
 
 
+def in_environment(variables: Mapping[str, str] | None) -> list[str]:
+    """Begin an argv with this: the variables are set for the program, not for what launches it."""
+    return ["/usr/bin/env", *(f"{key}={value}" for key, value in variables.items())] if variables else []
+
+
 @dataclass(frozen=True)
 class Line:
     """One line that a child wrote: its fields and the monotonic time at which it arrived."""

@@ -27,7 +27,7 @@ from typing import Any, Self
 import hiredis
 from redis.asyncio import Redis
 
-from support.processes import spawn
+from support.processes import in_environment, spawn
 from support.wait import until
 
 LINUX_X86 = sys.platform == "linux" and platform.machine() == "x86_64"
@@ -191,7 +191,7 @@ class Server:
         **settings: object,
     ):
         self.binary = binary
-        self._environment = environment
+        self._variables = in_environment(environment)
         self.folder = Path(tempfile.mkdtemp(prefix="aioelect-"))
         self.unix_path = self.folder / "socket"
         self.port = port or free_port(bus="cluster_enabled" in settings)
@@ -353,16 +353,9 @@ class Server:
         # A sentinel rewrites its file to remember what it learnt; a restart must not wipe that.
         if self._mode != "sentinel" or not config.exists():
             config.write_text(self._configuration())
-        argv = [str(self.binary.path), str(config), *([f"--{self._mode}"] if self._mode else [])]
+        argv = [*self._variables, str(self.binary.path), str(config), *([f"--{self._mode}"] if self._mode else [])]
         with (self.folder / "output").open("ab") as output:
-            self._process = spawn(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=self.folder,
-                env={**os.environ, **self._environment} if self._environment else None,
-            )
+            self._process = spawn(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.folder)
         return self._process
 
     def _starting(self, limit: float = 10.0) -> Iterator[float]:
