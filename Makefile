@@ -18,7 +18,7 @@ FAST := -m "not faults and not slow"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fast faults soak check format lowest bench bench-quick bench-docs measure docs redis810 prometheus dashboard wheel clean
+.PHONY: help demo test fast faults soak check format lowest bench bench-quick bench-docs measure docs redis810 prometheus faketime dashboard wheel clean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -67,6 +67,9 @@ redis810: $(BIN)/python ## compile Redis 8.10 for the tests (cached)
 
 prometheus: ## fetch Prometheus and promtool for the tests of alerts and dashboard (cached, Debian)
 	@scripts/get_prometheus.sh
+
+faketime: ## fetch libfaketime for the tests of servers whose clock is wrong (cached, Debian)
+	@scripts/get_faketime.sh
 
 dashboard: $(BIN)/python ## renew deploy/grafana/aioelect.json
 	@$(BIN)/python scripts/make_dashboard.py

@@ -204,7 +204,7 @@ def make_postgres() -> Iterator[Callable[..., Postgres]]:
     """Start PostgreSQL servers of the test's own; gone after the test."""
     with ExitStack() as stack:
 
-        def make(release: str = postgres.NEWEST, **settings: object) -> Postgres:
+        def make(release: str = postgres.NEWEST, **settings: Any) -> Postgres:
             try:
                 server = Postgres(release, **settings)
             except LookupError as error:

@@ -1,4 +1,4 @@
-"""The process that holds a name dies, stands still, or has its event loop blocked: after its last check, before a write."""
+"""The process that holds a name dies, stands still, or has its loop blocked: after its last check, before a write."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_when_a_holder_stands_still_past_its_ttl_two_hold_the_name_for_one
     if how == "paused":
         holder.resume()
     holder.send(go="on")
-    assert (await holder.expect(event="refused", token=token, newest=second.token))
+    await holder.expect(event="refused", token=token, newest=second.token)
     await holder.expect(event="lost", limit=5.0)  # at its next await
     assert holder.find(event="leads", yes=False), "who asks is told"
     assert second.is_leader

@@ -32,7 +32,9 @@ class Line:
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
         self._server.close()
         self.go()
         while self._tasks:
@@ -95,7 +97,7 @@ class Line:
 
 
 class Network:
-    """One participant's lines to all servers of a deployment: an address of its own, so nothing is shared with others."""
+    """One participant's lines to all servers of a deployment: addresses of its own, so nothing is shared."""
 
     def __init__(self, ports: Iterable[int]) -> None:
         self.lines = {port: Line(port) for port in ports}
@@ -106,7 +108,9 @@ class Network:
             await self._stack.enter_async_context(line)
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
         await self._stack.aclose()
 
     def port(self, upstream: int) -> int:

@@ -46,7 +46,7 @@ class _Sentinel(Sentinel):
 
 
 def connect(kind: str, place: list[int] | str, name: str, port: Port) -> tuple[Store, list[Any]]:
-    """One participant's store, and what else is to be closed after it; `port` says where its line to a server begins."""
+    """Make one participant's store, and say what else is to be closed; `port`: where its line to a server begins."""
     if isinstance(place, str):
         parts = urlsplit(place)
         url = place.replace(f":{parts.port}/", f":{port(parts.port or 0)}/") + f"?application_name={name}"
@@ -142,7 +142,7 @@ class Mode:
             self.end_sessions()
 
     def evict(self, name: str) -> None:
-        """Do to the claim on a name what a full server does, where a server does that; and have dead rows cleaned up."""
+        """Do to a claim what a full server does, where there is such a thing; else have dead rows cleaned up."""
         for node in self.nodes:
             node.call("UNLINK", f"aioelect:{{{name}}}")
         if self.kind == "postgres":
@@ -169,9 +169,7 @@ class Mode:
 
 
 @contextmanager
-def deployed(
-    kind: str, environment: Mapping[str, str] | None = None, *, minority: bool = False
-) -> Iterator[Mode]:
+def deployed(kind: str, environment: Mapping[str, str] | None = None, *, minority: bool = False) -> Iterator[Mode]:
     """Start what a mode needs: servers that keep a log of every write, so that they know what they knew.
 
     `environment`: variables for the servers, or for a minority of a quorum's.
