@@ -39,8 +39,14 @@ class Runtime:
         deadline = asyncio.get_running_loop().time() + limit
         turn = spawn(self._after(self._turns.get(owner), ask, deadline), "call")
         self._turns[owner] = turn
-        turn.add_done_callback(lambda over: self._turns.pop(owner) if self._turns.get(owner) is over else None)
+        turn.add_done_callback(lambda over: self._over(owner, over))
         return await asyncio.shield(turn)
+
+    def _over(self, owner: str, turn: asyncio.Task[T]) -> None:
+        if self._turns.get(owner) is turn:
+            del self._turns[owner]
+        if not turn.cancelled():
+            turn.exception()  # whoever left the call to itself does not ask how it went
 
     async def _after(
         self, before: asyncio.Task[object] | None, ask: Callable[[float], Coroutine[object, object, T]], deadline: float

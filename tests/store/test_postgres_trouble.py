@@ -66,6 +66,17 @@ async def test_p4_a_server_that_swallows_everything_is_given_up_within_the_limit
     assert await store.renew(claim, limit=LIMIT) == Renewed()
 
 
+async def test_p15_a_call_whose_caller_was_cancelled_fails_without_a_sound(store: PostgresStore, database: str) -> None:
+    claim = a_claim()
+    pids = await warm(store, database)
+    with hanging(*pids):
+        calling = asyncio.create_task(store.renew(claim, limit=0.2))
+        await asyncio.sleep(0.05)
+        calling.cancel()
+        await asyncio.wait({calling})
+        await asyncio.sleep(0.3)  # it goes on by itself, and runs into its limit; the loop is not to hear of it
+
+
 async def _timed(call: object) -> tuple[object, float]:
     start = time.monotonic()
     try:
