@@ -317,7 +317,7 @@ class Link(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """For the transport: it is gone."""
         if self._predecessor is not None:
-            # The client library waits for it when it closes; what was wrong is our business, and nobody would look there.
+            # The client library waits for it when it closes; what was wrong, nobody would look at there.
             self._predecessor.connection_lost(None)
         self._shut(LOST if exc is None else trouble_of(exc))
 
