@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pytest
 
 from aioelect import FencedLock, Lease, StaleToken, Term
 from aioelect.fencing import SqliteGuard
 from support.lines import Network
-from support.modes import Mode, Store, deployed, until_reached
+from support.modes import POSTGRES, Mode, Store, deployed, on_postgres, until_reached
+from support.postgres import Postgres
+
+T = TypeVar("T")
 
 LONG = 30.0
 """A ttl that outlasts every fault here: what ends a term in a test is the fault, and not the time."""
@@ -23,10 +27,31 @@ def on(*kinds: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("mode", kinds, indirect=True, scope="session")
 
 
+@contextmanager
+def at_hand(start: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:
+    """Start it, or skip the test where this machine has no such server."""
+    with ExitStack() as stack:
+        try:
+            started = stack.enter_context(start())
+        except LookupError as error:
+            pytest.skip(str(error))
+        yield started
+
+
+@pytest.fixture(scope="session")
+def own_postgres() -> Iterator[Postgres]:
+    """A database server that may be restarted."""
+    with at_hand(Postgres) as server:
+        yield server
+
+
 @pytest.fixture(scope="session")
 def mode(request: pytest.FixtureRequest) -> Iterator[Mode]:
     """A deployment of the mode that the test is run in."""
-    with deployed(request.param) as mode:
+    if request.param in POSTGRES:
+        yield on_postgres(request.param, request.getfixturevalue("own_postgres"))
+        return
+    with at_hand(lambda: deployed(request.param)) as mode:
         yield mode
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from aioelect import LeaseLost, Term
-from guarantees.conftest import Participant, assert_two_hold_and_a_guard_refuses_the_older, on
+from guarantees.conftest import Participant, assert_two_hold_and_a_guard_refuses_the_older, at_hand, on
 from support.modes import Mode, deployed, until_reached
 from support.topologies import Cluster, SentinelGroup, start_replica_of
 from support.wait import until
@@ -17,13 +17,13 @@ from support.wait import until
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 Pair = tuple[Participant, Participant]
-TTL = 1.5
+TTL = 2.5
 
 
 @pytest.fixture
 def mode(request: pytest.FixtureRequest) -> Iterator[Mode]:
     """A deployment of the test's own: it doesn't come out as it went in."""
-    with deployed(request.param) as mode:
+    with at_hand(lambda: deployed(request.param)) as mode:
         yield mode
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import aioelect
 from aioelect import LeaseLost, Term
-from guarantees.conftest import Participant, assert_two_hold_and_a_guard_refuses_the_older, on
+from guarantees.conftest import Participant, assert_two_hold_and_a_guard_refuses_the_older, at_hand, on
 from support.modes import Mode, until_reached
 from support.postgres import Postgres, execute
 from support.wait import until
@@ -18,13 +18,13 @@ from support.wait import until
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 Pair = tuple[Participant, Participant]
-TTL = 2.0
+TTL = 3.0
 
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Postgres]:
     """A database server that takes over, and has not heard of any claim."""
-    with Postgres() as server:
+    with at_hand(Postgres) as server:
         execute(server.url, "CREATE SEQUENCE fence START 1000")
         execute(server.url, aioelect.PostgresStore(server.url).ddl)
         yield server

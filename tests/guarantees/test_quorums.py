@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterator
 import pytest
 
 from aioelect import Term
-from guarantees.conftest import Participant, assert_two_hold_and_a_guard_refuses_the_older, on
+from guarantees.conftest import Participant, assert_two_hold_and_a_guard_refuses_the_older, at_hand, on
 from support.modes import QUORUMS, Mode, deployed
 from support.servers import Server
 
@@ -19,7 +19,7 @@ Pair = tuple[Participant, Participant]
 @pytest.fixture
 def mode(request: pytest.FixtureRequest) -> Iterator[Mode]:
     """A deployment of the test's own."""
-    with deployed(request.param) as mode:
+    with at_hand(lambda: deployed(request.param)) as mode:
         yield mode
 
 

@@ -89,7 +89,7 @@ async def test_after_all_nodes_lost_their_data_nobody_is_let_in_for_the_longest_
         first = await one.holds(name)
         forget()
         with pytest.raises(StoreUnavailable, match="it votes in"):
-            await until_reached(lambda: Lease(other.store, name, ttl=20.0).try_acquire(), limit=1.0)  # noqa: B023
+            await until_reached(lambda: Lease(other.store, name, ttl=20.0).try_acquire(), limit=0.5)  # noqa: B023
         with pytest.raises(LeaseLost):
             await until_reached(lambda: _renewed(first))  # noqa: B023
         assert not first.is_valid

@@ -26,7 +26,8 @@ from support.topologies import Cluster, SentinelGroup, start_replica_of
 
 REDIS = ("redis", "replica", "wait", "sentinel", "cluster")
 QUORUMS = ("quorum-3", "quorum-5")
-MODES = (*REDIS, *QUORUMS, "postgres", "advisory")
+POSTGRES = ("postgres", "advisory")
+MODES = (*REDIS, *QUORUMS, *POSTGRES)
 LONGEST_TTL = 60.0
 
 Store = Any  # a client of Redis, or a store
@@ -170,15 +171,12 @@ class Mode:
 
 @contextmanager
 def deployed(kind: str, environment: Mapping[str, str] | None = None, *, minority: bool = False) -> Iterator[Mode]:
-    """Start what a mode needs: servers that keep a log of every write, so that they know what they knew.
+    """Start what a mode on Redis needs: servers that keep a log of every write, so that they know what they knew.
 
     `environment`: variables for the servers, or for a minority of a quorum's.
     """
     settings: dict[str, Any] = {"appendonly": "yes", "appendfsync": "always", "environment": environment}
     with ExitStack() as stack:
-        if kind in ("postgres", "advisory"):
-            yield _on_postgres(kind, stack.enter_context(Postgres(environment=environment)))
-            return
         binary = servers.newest()
         if kind == "sentinel":
             sentinels = stack.enter_context(SentinelGroup(binary, **settings))
@@ -203,8 +201,9 @@ def deployed(kind: str, environment: Mapping[str, str] | None = None, *, minorit
         yield Mode(kind, ports, ports, nodes, replica=replica)
 
 
-def _on_postgres(kind: str, server: Postgres) -> Mode:
-    execute(server.url, "CREATE SEQUENCE fence")
+def on_postgres(kind: str, server: Postgres) -> Mode:
+    """Make what a mode needs on a server that is there."""
+    execute(server.url, "CREATE SEQUENCE IF NOT EXISTS fence")
     execute(server.url, aioelect.PostgresStore(server.url).ddl)
     return Mode(kind, server.url, [server.port], database=server)
 
