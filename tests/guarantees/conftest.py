@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -114,8 +114,8 @@ async def _leave(term: Term) -> None:
 class Stock:
     """A place that is written to, twice: one row is guarded, one is not."""
 
-    def __init__(self) -> None:
-        self._db = sqlite3.connect(":memory:", isolation_level=None)
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
         self._db.execute("CREATE TABLE stock (sku TEXT, qty INT, fence_token INT)")
         self._db.execute("INSERT INTO stock VALUES ('plain', 0, NULL), ('guarded', 0, NULL)")
         self._guard = SqliteGuard(self._db)
@@ -135,9 +135,11 @@ def assert_two_hold_and_a_guard_refuses_the_older(older: Term, newer: Term) -> N
     """Both believe, and rightly by all that they can know; what the older one writes late lands, unless guarded."""
     assert older.is_leader and newer.is_leader
     assert older.token < newer.token
-    stock = Stock()
-    stock.write(newer, 95)
-    with pytest.raises(StaleToken) as stale:
-        stock.write(older, 120)
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        stock = Stock(db)
+        stock.write(newer, 95)
+        with pytest.raises(StaleToken) as stale:
+            stock.write(older, 120)
+        rows = stock.qty("plain"), stock.qty("guarded")
     assert (stale.value.token, stale.value.newest) == (older.token, newer.token)
-    assert (stock.qty("plain"), stock.qty("guarded")) == (120, 95)
+    assert rows == (120, 95)

@@ -7,7 +7,7 @@ import inspect
 import json
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -80,9 +80,11 @@ class Target:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Target:
+def target(tmp_path: Path) -> Iterator[Target]:
     """A place to write to."""
-    return Target(tmp_path / "stock")
+    target = Target(tmp_path / "stock")
+    yield target
+    target.db.close()
 
 
 @pytest.fixture

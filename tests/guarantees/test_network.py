@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 Pair = tuple[Participant, Participant]
 TTL = 0.7
+SLACK = 2.0
+"""Seconds that a busy machine may add."""
 
 
 @dataclass
@@ -41,8 +43,8 @@ class Work:
                     self.stopped = time.monotonic()
 
 
-async def cut_off(mode: Mode, pair: Pair, *directions: Direction) -> float:
-    """Cut a holder off; how long after that the other one got in, at which instant the work of the first was over."""
+async def cut_off(mode: Mode, pair: Pair, *directions: Direction) -> tuple[float, float]:
+    """Cut a holder off; the seconds until its work was over, and until the other one got in."""
     one, other = pair
     work = Work(one, mode.name())
     task = asyncio.create_task(work.run())
@@ -61,17 +63,21 @@ async def cut_off(mode: Mode, pair: Pair, *directions: Direction) -> float:
     assert second.token > first.token
     assert work.stopped is not None and work.stopped < won
     await task
-    return won - cut
+    return work.stopped - cut, won - cut
 
 
 @on(*MODES)
 async def test_a_holder_that_is_cut_off_both_ways_has_stopped_before_another_gets_in(mode: Mode, pair: Pair) -> None:
-    await cut_off(mode, pair, *BOTH)
+    stopped, followed = await cut_off(mode, pair, *BOTH)
+    assert stopped < 0.8 * TTL + SLACK
+    assert followed < TTL + SLACK or mode.kind == "advisory"
 
 
 @on(*MODES)
 async def test_a_holder_that_gets_no_answers_has_stopped_before_another_gets_in(mode: Mode, pair: Pair) -> None:
-    await cut_off(mode, pair, "answers")
+    stopped, followed = await cut_off(mode, pair, "answers")
+    assert stopped < 0.8 * TTL + SLACK
+    assert followed < 1.8 * TTL + SLACK or mode.kind == "advisory"
 
 
 @on(*MODES)
@@ -88,7 +94,7 @@ async def test_a_candidate_that_gets_no_answers_is_no_holder_and_somebody_gets_i
 
     one.network.stop("answers")
     standing = asyncio.create_task(stand())
-    await until(lambda: one.network.kept("answers") and one.network.kept("answers"))
+    await until(lambda: one.network.kept("answers"))
     with suppress(TimeoutError):
         async with asyncio.timeout(0.3):
             await asyncio.shield(standing)
@@ -105,13 +111,16 @@ async def test_an_acquisition_whose_answer_was_lost_is_one_acquisition(mode: Mod
     one, other = pair
     name = mode.name()
     one.network.stop("answers")
-    trying = asyncio.create_task(one.holds(name))
-    await until(lambda: one.network.kept("answers"))
-    one.network.cut()
-    one.network.go()
-    first = await trying
-    assert await other.takes(name) is None
-    await first.renew()
-    await first.release()
+
+    async def lose_it() -> None:
+        await until(lambda: one.network.kept("answers"))
+        one.network.cut()
+        one.network.go()
+
+    losing = asyncio.create_task(lose_it())
+    async with one.lock(name, ttl=LONG, wait=LONG / 3) as first:  # else it would wait for its own ttl
+        assert await other.takes(name) is None
+        await first.renew()
+    await losing
     second = await other.takes(name, LONG)
     assert second is not None and second.token > first.token
