@@ -103,7 +103,7 @@ def _collected() -> frozenset[str]:
     """All tests that the page names, as pytest finds them: file, function, and the parameters in brackets."""
     files = sorted({str(_target(label)[0].relative_to(ROOT)) for label in TARGETS})
     found = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "--no-header", *files],
+        [sys.executable, "-P", "-m", "pytest", "--collect-only", "-q", "--no-header", *files],
         cwd=ROOT,
         capture_output=True,
         text=True,
