@@ -44,14 +44,18 @@ class ClusterOrigin:
         nodes = {**manager.startup_nodes, **manager.nodes_cache}
         seeds = sorted({(str(node.host), int(node.port)) for node in nodes.values()})
         self.place: Hashable = ("cluster", tuple(seeds))
-        self._seeds = seeds
+        self.seeds = seeds
         self._remap: Callable[[Address], Address] = manager.address_remap or (lambda address: address)
         self._recipe = Recipe(connection_class, settings)
         self.key: Hashable = (self.place, self._recipe.key)
 
+    def at(self, host: str, port: int) -> Recipe:
+        """How to reach one node of it."""
+        return self._recipe.at(*self._remap((host, port)))
+
     def open(self) -> tuple[ClusterRoute, Callable[[], RawConnection]]:
         """Open nothing yet; return the way in, and what makes a connection to any node for the subscription."""
-        route = ClusterRoute(self._recipe, self._seeds, self._remap)
+        route = ClusterRoute(self._recipe, self.seeds, self._remap)
         return route, route.make_any
 
 

@@ -34,7 +34,19 @@ from .pipeline import Link
 from .refusals import Fault, trouble_of
 from .wire import Command, Keys, Places
 
-__all__ = ["Route", "acquire", "ask", "describe", "evaluate", "mark", "release", "renew", "replicate"]
+__all__ = [
+    "Route",
+    "acquire",
+    "ask",
+    "describe",
+    "evaluate",
+    "idle_forms",
+    "mark",
+    "native_forms",
+    "release",
+    "renew",
+    "replicate",
+]
 
 # Compare-and-delete commands: Redis from 8.4, Valkey from 9.0.
 _NATIVE: dict[bytes, Callable[[bytes, bytes], Command]] = {
@@ -62,6 +74,16 @@ class Route(Protocol):
 
     def abandon(self) -> None:
         """Let go of all connections without a sound: the loop will never run again."""
+
+
+def native_forms(key: bytes) -> dict[str, Command]:
+    """The compare-and-delete commands, with a value that is nobody's: to see which one a server has."""
+    return {name.decode(): form(key, _NOBODY) for name, form in _NATIVE.items()}
+
+
+def idle_forms() -> tuple[Command, ...]:
+    """The script commands with nothing to run, and nothing to remember: to see whether they are allowed."""
+    return (b"EVALSHA", b"0" * 40, b"0"), (b"EVAL", b"return 1", b"-1")
 
 
 async def acquire(route: Route, keys: Keys, claim: Claim, floor: int, deadline: float) -> Granted | Contended:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from aioelect.cli.demo.verdict import Unable
+from aioelect.cli.doctor.command import doctor
 from aioelect.cli.exits import Exit
 from aioelect.cli.running import elect, run
 
@@ -33,6 +34,7 @@ def cli() -> None:
 
 cli.add_command(run)
 cli.add_command(elect)
+cli.add_command(doctor)
 
 
 @cli.command()
