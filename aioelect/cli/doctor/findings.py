@@ -104,7 +104,7 @@ def _cluster(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "cluster",
                 ERROR,
-                f"CLUSTER SLOTS is not allowed ({said})",
+                f"CLUSTER SLOTS is not answered ({said})",
                 "without it nobody knows which node serves a name",
                 "allow +cluster|slots (Redis 6.2: +cluster)",
             )

@@ -112,7 +112,7 @@ def _looked_at(node: Node) -> Iterator[Finding]:
             yield Finding(
                 "denied",
                 NOTE,
-                f"{name} is not allowed ({answer.said})",
+                f"{name} is not answered ({answer.said})",
                 f"so {what} could not be looked at; the library itself doesn't need it",
                 "run the doctor once as a user who may, or ask whoever runs the server",
                 node.where,
@@ -250,7 +250,7 @@ def _clock(node: Node) -> Finding:
         return Finding(
             "clock",
             NOTE,
-            f"TIME is not allowed ({node.clock.said})",
+            f"TIME is not answered ({node.clock.said})",
             "the server's clock could not be compared",
             "allow +time",
             node.where,
@@ -282,7 +282,7 @@ def _permanent(node: Node, prefix: str) -> Finding:
         return Finding(
             "permanent-keys",
             NOTE,
-            f"SCAN is not allowed ({scan.said})",
+            f"SCAN is not answered ({scan.said})",
             "keys without a ttl under the prefix could not be looked for; the library itself doesn't need it",
             "run the doctor once as a user who may",
             node.where,
