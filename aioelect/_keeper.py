@@ -1,7 +1,6 @@
 """KEEP: one claim, kept while its work runs. The only place that cancels work or releases a claim.
 
-Order, always: stop the work, wait for it, then release. What is due when is decided in `_core/hold.py`; this file feeds
-it with answers and ticks, and does what it says.
+Order, always: stop the work, wait for it, then release. `_core/hold.py` decides what is due when; this file does it.
 """
 
 from __future__ import annotations
@@ -206,19 +205,20 @@ class Keeper:
         return self._closing
 
     def _close_detached(self) -> None:
-        spawn(self._close(), f"release of {self.info.name}")
+        spawn(self._close_here(), f"release of {self.info.name}")
 
     async def _close_here(self) -> asyncio.CancelledError | None:
-        """Close in the task that leaves, which saves turns of the loop; once interrupted, it goes on detached."""
+        """Close in this task, which saves turns of the loop; once interrupted, as by `asyncio.run`, go on detached."""
         try:
             await self._close()
         except BaseException as exc:
-            if running_loop() is self._loop:
-                self.release_error = StoreUnavailable("its first answer was not waited for: the task was cancelled")
+            if not isinstance(exc, Exception) and running_loop() is self._loop:
+                if self._give_up_at is not None:
+                    self.release_error = StoreUnavailable("its first answer was not waited for: the task was cancelled")
                 self._close_detached()
-            if not isinstance(exc, asyncio.CancelledError):
-                raise
-            return exc
+            if isinstance(exc, asyncio.CancelledError):
+                return exc
+            raise
         return None
 
     async def _run_child(self, function: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import cast
 
 __all__ = ["cut", "sever", "silence", "transport_of"]
 
@@ -19,9 +20,7 @@ def transport_of(connection: object) -> asyncio.Transport:
     writer = getattr(connection, "_writer", None)
     if not isinstance(writer, asyncio.StreamWriter):
         raise ConnectionError(f"{type(connection).__name__} is not open, or has no asyncio stream")
-    transport = writer.transport
-    assert isinstance(transport, asyncio.Transport)
-    return transport
+    return cast(asyncio.Transport, writer.transport)  # both ways; and uvloop's derives from no class of asyncio's
 
 
 def cut(connection: object) -> None:

@@ -82,7 +82,7 @@ class _Call:
         self.answer = answer
         self.limit = limit
         self.until = asked_at + limit
-        self.overdue = False  # written, and given up: until its replies have come, who knows whose the next one is
+        self.overdue = False  # given up: until its replies have come, who knows whose the next one is
         self.replies: list[object] = []
 
     def take(self, reply: object) -> bool:
@@ -271,7 +271,9 @@ class Link(asyncio.Protocol):
             size = 0
             while self._queue and len(payloads) < _BATCH_CALLS and size < _BATCH_BYTES:
                 call = self._queue.popleft()
-                if not call.answer.done():  # else given up before it was sent: it never happened
+                if call.answer.done():
+                    self._over(call)  # given up before it was sent: it never happened
+                else:
                     self._sent.append(call)
                     payloads.append(call.payload)
                     size += len(call.payload)
@@ -305,14 +307,18 @@ class Link(asyncio.Protocol):
         if not self._sent:
             self._shut(Trouble("connection", "a reply that nobody asked for"))
             return
-        if self._sent[0].take(reply) and self._sent.popleft().overdue:
+        if self._sent[0].take(reply):
+            self._over(self._sent.popleft())
+        if not self.answered and not isinstance(reply, Fault):
+            self.answered = True
+            self._changed(self)
+
+    def _over(self, call: _Call) -> None:
+        if call.overdue:
             self._overdue -= 1
             if self._overdue == 0 and self.state is State.SUSPECT:
                 self.state = State.OPEN  # it was slow, and is in step
                 self._changed(self)
-        if not self.answered and not isinstance(reply, Fault):
-            self.answered = True
-            self._changed(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """For the transport: it is gone."""

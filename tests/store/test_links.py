@@ -18,6 +18,7 @@ import aioelect
 from aioelect._errors import StoreUnavailable
 from aioelect._redis import links as links_module
 from aioelect._redis.links import Links
+from aioelect._redis.pipeline import State
 from aioelect._redis.runtime import runtime_of
 from aioelect._redis.store import RedisStore, open_store
 from aioelect._store import Granted, Renewed
@@ -133,6 +134,25 @@ async def test_p4_an_answer_after_the_limit_goes_to_nobody(store: RedisStore, pr
         await store.acquire(a_claim("other"), limit=0.05)
     assert await patient == Renewed()
     assert isinstance(await store.acquire(a_claim("third"), limit=LIMIT), Granted)
+
+
+async def test_p4_a_call_given_up_before_it_was_written_leaves_the_connection_in_use(
+    make_server: MakeServer, connect: Connect
+) -> None:
+    server = make_server()
+    store = open_store(connect(server), "aioelect")
+    assert isinstance(store, RedisStore)
+    await warm(store)
+    link = links(store)._links[0]
+    server.pause()
+    huge = asyncio.create_task(link.call([(b"ECHO", b"x" * 2**25)], 30.0))  # more than the buffers between us hold
+    await asyncio.sleep(0.05)
+    with pytest.raises(StoreUnavailable):
+        await link.call([(b"PING",)], 0.05)
+    server.resume()
+    assert len(await huge) == 1
+    assert link.state is State.OPEN
+    assert await link.call([(b"PING",)], LIMIT) == [b"PONG"]
 
 
 async def test_random_cancellations_never_mix_up_answers(redis: Redis) -> None:

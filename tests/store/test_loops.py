@@ -1,0 +1,76 @@
+"""Event loops: another one than asyncio's own, and how `asyncio.run` ends one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import uvloop
+from redis.asyncio import Redis
+
+import aioelect
+from aioelect import FencedLock, Term
+from store.test_links import run
+from support.proxy import ThreadedProxy
+from support.servers import Server
+from support.tls import Certificates
+
+
+async def hand_on(client: Redis, cut: Callable[[], object]) -> None:
+    """Use a section, one that waits for it, and one after all connections broke."""
+    section = FencedLock(client, "name", ttl=5, wait=5)
+
+    async def second() -> Term:
+        async with section as term:
+            return term
+
+    async with section as first:
+        waiting = asyncio.create_task(second())
+        await asyncio.sleep(0.1)
+    assert (await waiting).token > first.token
+    cut()
+    async with FencedLock(client, "name", ttl=5, wait=5) as third:
+        assert third.token > first.token
+    await aioelect.aclose(client)
+    await client.aclose()
+
+
+def test_p4_uvloop_will_do_over_tcp_unix_sockets_and_tls(server: Server, certificates: Certificates) -> None:
+    def cut() -> None:
+        server.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    for unix in (False, True):
+        uvloop.run(hand_on(server.client(unix=unix), cut))
+    with ThreadedProxy(server, tls=certificates.server) as proxy:
+        options = {"ssl": True, "ssl_ca_certs": str(certificates.ca_file), "ssl_check_hostname": False}
+        uvloop.run(hand_on(proxy.client(**options), lambda: proxy.run(lambda: proxy.cut(reset=True))))
+
+
+def test_p6_a_release_that_asyncio_run_cancels_is_made_all_the_same(server: Server) -> None:
+    """Both the task that leaves and the detached one that releases are cancelled, while the server is silent."""
+    code = """
+    from aioelect import FencedLock
+    from redis.asyncio import Redis
+    from support.wait import until
+
+    async def main():
+        redis = Redis(host="127.0.0.1", port=PORT)
+        leaving = asyncio.Event()
+
+        async def work():
+            async with FencedLock(redis, "name", ttl=20) as term:
+                term.start_soon(asyncio.sleep, 60)  # with a child, the release is made by a task of its own
+                await Redis(host="127.0.0.1", port=PORT).client_pause(400)
+            print("not reached")
+
+        asyncio.ensure_future(work())
+        await until(lambda: any(task.get_name() == "aioelect release of name" for task in asyncio.all_tasks()))
+        await asyncio.sleep(0.05)
+
+    asyncio.run(main())
+    """
+    start = time.monotonic()
+    run(code, server)
+    assert time.monotonic() - start < 10
+    assert not server.call("EXISTS", "aioelect:{name}")
