@@ -15,9 +15,10 @@ from aioelect.cli.doctor.findings import diagnose, worst
 from aioelect.cli.doctor.probes import examine
 from aioelect.cli.doctor.severity import Finding, Severity
 from conftest import MakeServer
+from support import servers
 from support.proxy import Proxy
 from support.servers import Server
-from support.topologies import start_replica_of
+from support.topologies import Cluster, SentinelGroup, start_replica_of
 from support.wait import until
 
 RUN = "from aioelect.cli import main; main()"
@@ -247,6 +248,29 @@ async def test_a_cluster_with_slots_that_nobody_serves_and_one_named_as_a_server
     assert findings["cluster"].severity is NOTE and "without a replica" in findings["cluster"].what
     assert findings["claim"].severity is OK
     assert server.call("DBSIZE") == 0
+
+
+def test_a_whole_cluster_is_examined_master_by_master() -> None:
+    with Cluster(servers.newest()) as cluster:
+        done = run(cluster.masters[1].url.replace("redis://", "redis+cluster://"), "--json")
+        report = json.loads(done.stdout)
+        places = {f"127.0.0.1:{master.port}" for master in cluster.masters}
+        assert set(report["round_trips"]) == places
+        assert {f["where"] for f in report["findings"] if f["id"] == "clock"} == places
+        (told,) = [f for f in report["findings"] if f["id"] == "cluster"]
+        assert told["severity"] == "note"
+        assert all(str(master.port) in told["what"] for master in cluster.masters[1:])
+        assert [f["severity"] for f in report["findings"] if f["id"] in ("claim", "channels")] == ["ok", "ok"]
+        assert [master.call("DBSIZE") for master in cluster.masters] == [0, 0, 0]
+
+
+def test_a_master_behind_sentinels_is_followed() -> None:
+    with SentinelGroup(servers.newest()) as group:
+        done = run(f"redis+sentinel://127.0.0.1:{group.sentinels[0].port}/{group.name}", "--json")
+        severities = {f["id"]: f["severity"] for f in json.loads(done.stdout)["findings"]}
+        assert (severities["failover"], severities["claim"], severities["replicas"]) == ("ok", "ok", "warning")
+        assert done.returncode == 1
+        assert group.master.call("DBSIZE") == 0
 
 
 async def test_a_client_that_repeats_commands_and_a_python_that_loses_cancellations(server: Server) -> None:
