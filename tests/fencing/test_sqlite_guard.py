@@ -86,7 +86,7 @@ async def test_a_transaction_is_refused_to_an_older_token_and_rolled_back_if_its
 async def test_a_term_that_cannot_be_proved_any_more_commits_nothing(
     database: sqlite3.Connection, tmp_path: Path, redis: Redis
 ) -> None:
-    term = await Lease(redis, "stock", ttl=0.2).try_acquire()
+    term = await Lease(redis, "stock", ttl=1.0).try_acquire()
     assert term is not None
     guard = SqliteGuard(database)
     with guard.transaction(term) as connection:
