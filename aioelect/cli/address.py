@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     AnyRedis = Redis | RedisCluster
 
-__all__ = ["connected", "hide_password", "masked", "redis_option"]
+__all__ = ["connected", "given", "hide_password", "masked", "redis_option"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
 DEFAULT = "redis://localhost:6379"
 HIDDEN = "***"
 _HANDED = "_AIOELECT_REDIS_HANDED"  # from us to ourselves, across an exec
-_PASSWORD = re.compile(r"(://[^/@\s]*?:)(.*)(@)", re.DOTALL)
+_PASSWORD = re.compile(r"(://[^/@\s]*?:)(.+)(@)", re.DOTALL)
 _IN_QUERY = re.compile(r"([?&](?:sentinel_)?password=)[^&]*")
 _FORMS = (
     "redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss://..., unix:///PATH, "
@@ -44,7 +44,7 @@ def redis_option(function: F) -> F:
         envvar="AIOELECT_REDIS",
         default=DEFAULT,
         show_default=True,
-        callback=lambda _context, _option, value: _given(value),
+        callback=lambda _context, _option, value: given(value),
         help="Where the server is; also from AIOELECT_REDIS. redis://, rediss://, unix://, redis+sentinel://, "
         "redis+cluster://. A password in it is hidden from the list of processes.",
     )(function)
@@ -75,7 +75,8 @@ def hide_password(arguments: Sequence[str]) -> None:
             os.execve(sys.executable, [sys.executable, *shown[1:]], {**os.environ, _HANDED: url})  # noqa: S606
 
 
-def _given(url: str) -> str:
+def given(url: str) -> str:
+    """The URL as it was given, where this program was run again to hide its password."""
     handed = os.environ.pop(_HANDED, "")  # no child of ours is to see it
     return handed if handed and masked(handed) == url else url
 

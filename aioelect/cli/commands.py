@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from aioelect.cli.address import given
 from aioelect.cli.demo.verdict import Unable
 from aioelect.cli.doctor.command import doctor
 from aioelect.cli.exits import Exit
@@ -55,7 +56,7 @@ def demo(url: str | None) -> None:
         from aioelect.testing._shelter import Shelter  # noqa: PLC0415
 
         with Shelter("demo") as shelter:
-            code = perform(View(Console(highlight=False)), shelter, url)
+            code = perform(View(Console(highlight=False)), shelter, url and given(url))
     except KeyboardInterrupt:
         click.echo("\nInterrupted. The demo's processes and its folder are gone.")
         code = INTERRUPTED
