@@ -6,6 +6,7 @@ layer retries, and it is not the client's. RESP2 needs no HELLO and has no push 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, cast
@@ -16,6 +17,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 
+from aioelect._background import outlast, spawn
 from aioelect._errors import ConfigurationError
 
 from .links import Links
@@ -120,8 +122,13 @@ class _ResolvingPool(SentinelConnectionPool):
         finally:
             self.asking -= 1
             if not self.asking:
-                for client in self.sentinel_manager.sentinels:
-                    await client.connection_pool.disconnect()
+                # In a task of its own: who asked may be cancelled once more, and a connection would be left open.
+                await outlast(spawn(self._hang_up(), "goodbye to the sentinels"))
+
+    async def _hang_up(self) -> None:
+        for client in self.sentinel_manager.sentinels:
+            with contextlib.suppress(Exception):  # one that hangs does not keep the others open
+                await client.connection_pool.disconnect()
 
 
 def _resolving(theirs: SentinelConnectionPool) -> _ResolvingPool:

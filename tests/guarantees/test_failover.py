@@ -14,12 +14,7 @@ from support.modes import Mode, deployed, until_reached
 from support.topologies import Cluster, SentinelGroup, start_replica_of
 from support.wait import until
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.slow,
-    # redis-py's own clients, of servers that are killed here, are sometimes collected with a connection open.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 Pair = tuple[Participant, Participant]
 TTL = 2.5
