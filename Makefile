@@ -66,10 +66,10 @@ redis810: $(BIN)/python ## compile Redis 8.10 for the tests (cached)
 	@scripts/build_redis.sh $(BIN)/python
 
 prometheus: ## fetch Prometheus and promtool for the tests of alerts and dashboard (cached, Debian)
-	@scripts/get_prometheus.sh
+	@scripts/get_debian.sh prometheus
 
 faketime: ## fetch libfaketime for the tests of servers whose clock is wrong (cached, Debian)
-	@scripts/get_faketime.sh
+	@scripts/get_debian.sh faketime
 
 dashboard: $(BIN)/python ## renew deploy/grafana/aioelect.json
 	@$(BIN)/python scripts/make_dashboard.py

@@ -1,20 +1,16 @@
 """Where the server is: every kind of URL, and passwords that are shown nowhere."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from aioelect.cli.address import masked
 from support import servers
-from support.programs import Program
+from support.programs import Program, needs_proc
 from support.servers import Server
 from support.topologies import Cluster, SentinelGroup
 
-pytestmark = [
-    pytest.mark.timeout(120),
-    pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
-]
+pytestmark = pytest.mark.timeout(120)
 SECRET = "s3cr3t"
 
 
@@ -40,6 +36,7 @@ def with_password(server: Server) -> str:
     return server.url.replace("://", f"://cli:{SECRET}@")
 
 
+@needs_proc
 @pytest.mark.parametrize("form", ["--redis URL", "--redis=URL"])
 async def test_p15_a_password_in_the_arguments_is_not_in_the_list_of_processes_nor_in_the_commands_environment(
     server: Server, form: str
@@ -56,6 +53,7 @@ async def test_p15_a_password_in_the_arguments_is_not_in_the_list_of_processes_n
         assert SECRET not in program.out + program.err
 
 
+@needs_proc
 async def test_p15_no_password_is_in_any_message(server: Server) -> None:
     bad = [
         "redis://cli:s3cr3t@127.0.0.1:1",
@@ -76,6 +74,7 @@ async def test_p15_no_password_is_in_any_message(server: Server) -> None:
                 assert "3t@" not in program.out + program.err
 
 
+@needs_proc
 async def test_the_address_may_come_from_the_environment(server: Server) -> None:
     with Program("run", "job", "--", "true", env={"AIOELECT_REDIS": server.url}) as program:
         assert await program.ended() == 0
@@ -83,6 +82,7 @@ async def test_the_address_may_come_from_the_environment(server: Server) -> None
         assert (await program.ended(), program.err) == (0, "")
 
 
+@needs_proc
 async def test_it_works_behind_sentinels() -> None:
     with SentinelGroup(servers.newest()) as group:
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in group.sentinels)
@@ -91,6 +91,7 @@ async def test_it_works_behind_sentinels() -> None:
         assert group.master.call("EXISTS", "aioelect:{job}:fence")
 
 
+@needs_proc
 async def test_it_works_in_a_cluster() -> None:
     with Cluster(servers.newest()) as cluster:
         node = cluster.nodes[0]

@@ -2,19 +2,18 @@
 
 import os
 import signal
-import sys
 
 import pytest
 from redis.asyncio import Redis
 
 import aioelect
-from support.programs import LIMIT, Program
+from support.programs import LIMIT, Program, needs_proc
 from support.servers import Server
 from support.wait import until
 
 pytestmark = [
     pytest.mark.timeout(120),
-    pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
+    needs_proc,
 ]
 KEY = "aioelect:{role}"
 WORK = 'trap "echo stopped; exit 4" TERM; echo "leading $AIOELECT_TOKEN"; while :; do sleep 0.02; done'

@@ -13,14 +13,14 @@ from aioelect._core.timing import Timing
 from aioelect.cli.exits import Exit
 from aioelect.cli.job.plan import kill_instant, plan_of
 from support.processes import spawn
-from support.programs import LIMIT, Program
+from support.programs import LIMIT, Program, needs_proc
 from support.proxy import ThreadedProxy
 from support.servers import Server
 from support.wait import until
 
 pytestmark = [
     pytest.mark.timeout(120),
-    pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
+    needs_proc,
 ]
 KEY = "aioelect:{job}"
 # Notes when it was told to stop, and that it lives.

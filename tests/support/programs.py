@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import pytest
+
 from support.processes import spawn
 from support.wait import until
 
@@ -26,6 +28,7 @@ if os.isatty(0):
 from aioelect.cli import main
 main()
 """
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="what is left of a program is looked for in /proc")
 LIMIT = 30.0
 """Seconds for anything, on a machine that does other things, too."""
 
