@@ -135,10 +135,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory, shared_servers: Any) -> I
     folder = tmp_path_factory.mktemp("demo")
     given: Server = shared_servers(servers.newest())
     given.call("FLUSHALL")
+    given.call("ACL", "SETUSER", "demo", "on", ">s3cret", "~*", "&*", "+@all")
+    url = f"redis://demo:s3cret@127.0.0.1:{given.port}/3"
     with ExitStack() as stack:
         runs = {
             "own": stack.enter_context(Demo(folder, "demo")),
-            "given": stack.enter_context(Demo(folder, "demo", "--redis", f"redis://:@127.0.0.1:{given.port}/3")),
+            "given": stack.enter_context(Demo(folder, "demo", "--redis", url)),
         }
         runs["disturbed"] = stack.enter_context(Demo(folder, "demo"))
         until_sync(lambda: "does job 1\n" in runs["disturbed"].output, LIMIT)

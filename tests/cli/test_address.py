@@ -19,6 +19,7 @@ SECRET = "s3cr3t"
     [
         ("redis://localhost:6379/0", "redis://localhost:6379/0"),
         ("redis://:s3cr3t@h", "redis://:***@h"),
+        ("redis://:@h", "redis://:@h"),
         ("rediss://user:s3cr3t@h:1/2", "rediss://user:***@h:1/2"),
         ("redis://user:s3cr/3t@h", "redis://user:***@h"),
         ("redis://user:s3cr@3t@h", "redis://user:***@h"),
