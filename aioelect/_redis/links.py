@@ -101,8 +101,6 @@ class Links:
             self._wake(None)
             if not self._closed:
                 self._keep_spare()
-            for surplus in [link for link in self._links if link.state is State.OPEN][2:]:
-                surplus.retire()
 
     def _on_closed(self, link: Link, trouble: Trouble | None) -> None:
         self._links.remove(link)

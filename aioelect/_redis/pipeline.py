@@ -43,9 +43,6 @@ _PATIENCE = 0.01
 # Limits that pass within so short a time are looked at together.
 _GRAIN = 0.001
 
-# A connection that missed a call's limit is given up when it stays silent for this long.
-_SILENCE = 1.0
-
 _CLOSED = Trouble("closed", "the connection was closed")
 
 _MORE = object()  # what the parser returns when a reply is not complete yet
@@ -60,19 +57,20 @@ class RawConnection(Protocol):
 
 
 class State(enum.Enum):
-    """A link's life, in this order, but that SUSPECT may become OPEN again."""
+    """A link's life, in this order; SUSPECT may be left out."""
 
     CONNECTING = "connecting"
     OPEN = "open"
-    SUSPECT = "suspect"  # a call ran into its limit: no new calls, unless its replies come after all
-    LEAVING = "leaving"  # no new calls, closed once nobody waits
+    # A call ran into its limit, or the node is to be found anew: no new calls, closed once nobody waits. Not used again
+    # when it speaks after all: that may be a master that was replaced while it hung.
+    SUSPECT = "suspect"
     CLOSED = "closed"
 
 
 class _Call:
     """Commands that wait for their replies, and the one who waits for all of them."""
 
-    __slots__ = ("answer", "left", "limit", "overdue", "payload", "replies", "until")
+    __slots__ = ("answer", "left", "limit", "payload", "replies", "until")
 
     def __init__(
         self, payload: bytes, commands: int, answer: asyncio.Future[list[object]], asked_at: float, limit: float
@@ -82,7 +80,6 @@ class _Call:
         self.answer = answer
         self.limit = limit
         self.until = asked_at + limit
-        self.overdue = False  # given up: until its replies have come, who knows whose the next one is
         self.replies: list[object] = []
 
     def take(self, reply: object) -> bool:
@@ -120,7 +117,6 @@ class Link(asyncio.Protocol):
         self._queue: deque[_Call] = deque()  # not written yet
         self._sent: deque[_Call] = deque()  # in the order of the replies to come
         self._waiting = 0
-        self._overdue = 0
         self._alarm: asyncio.TimerHandle | None = None  # one for all calls
         self._alarm_at = math.inf
         self._full = False  # the transport takes no more for now
@@ -150,13 +146,13 @@ class Link(asyncio.Protocol):
             return await answer
         finally:
             self._waiting -= 1
-            if self.state is State.LEAVING:
+            if self.state is State.SUSPECT:
                 self._settle()
 
     def retire(self) -> None:
         """No new calls; close once nobody waits."""
         if self.state is not State.CLOSED:
-            self.state = State.LEAVING
+            self.state = State.SUSPECT
             self._settle()
 
     def close(self) -> None:
@@ -202,21 +198,13 @@ class Link(asyncio.Protocol):
                 next_at = min(next_at, call.until)
                 continue
             call.answer.set_exception(timed_out(call.limit).error())
-            if call.limit >= _PATIENCE:
-                call.overdue = True
-                self._overdue += 1
-        if self._overdue and self.state is State.OPEN:
-            self.state = State.SUSPECT
-            self._loop.call_later(_SILENCE, self._give_up)
+            if call.limit >= _PATIENCE and self.state is State.OPEN:
+                self.state = State.SUSPECT  # closed by the last one who waits, when it wakes up
         if next_at < math.inf:
             self._set_alarm(max(next_at, now + _GRAIN))
 
-    def _give_up(self) -> None:
-        if self.state is State.SUSPECT:
-            self.retire()
-
     def _settle(self) -> None:
-        if self.state is State.LEAVING and self._waiting == 0:
+        if self.state is State.SUSPECT and self._waiting == 0:
             self._shut(None)
 
     # -- the connection
@@ -271,9 +259,7 @@ class Link(asyncio.Protocol):
             size = 0
             while self._queue and len(payloads) < _BATCH_CALLS and size < _BATCH_BYTES:
                 call = self._queue.popleft()
-                if call.answer.done():
-                    self._over(call)  # given up before it was sent: it never happened
-                else:
+                if not call.answer.done():  # else given up before it was sent: it never happened
                     self._sent.append(call)
                     payloads.append(call.payload)
                     size += len(call.payload)
@@ -308,17 +294,10 @@ class Link(asyncio.Protocol):
             self._shut(Trouble("connection", "a reply that nobody asked for"))
             return
         if self._sent[0].take(reply):
-            self._over(self._sent.popleft())
+            self._sent.popleft()
         if not self.answered and not isinstance(reply, Fault):
             self.answered = True
             self._changed(self)
-
-    def _over(self, call: _Call) -> None:
-        if call.overdue:
-            self._overdue -= 1
-            if self._overdue == 0 and self.state is State.SUSPECT:
-                self.state = State.OPEN  # it was slow, and is in step
-                self._changed(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """For the transport: it is gone."""

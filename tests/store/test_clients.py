@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import pytest
 import redis as sync_redis
@@ -14,12 +14,9 @@ from redis import CredentialProvider
 from redis._parsers import _AsyncRESP2Parser
 from redis.asyncio import BlockingConnectionPool, Connection, ConnectionPool, Redis, RedisCluster
 from redis.asyncio.connection import SSLConnection
-from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aioelect import aclose
 from aioelect._errors import ConfigurationError, StoreError, StoreRejected, StoreUnavailable
-from aioelect._redis import recipe as recipe_module
 from aioelect._redis.runtime import runtime_of
 from aioelect._redis.store import RedisStore, open_store
 from aioelect._store import Contended, Granted, NoticeKind, Refused, Released, Renewed, Store
@@ -285,46 +282,6 @@ async def test_a_master_that_was_demoted_is_left_for_the_new_one() -> None:
         await client.aclose()
         for one in sentinel.sentinels:
             await one.aclose()
-
-
-class Stubborn(Connection):
-    """A connection whose goodbye fails the first time, as one does that takes too long."""
-
-    failed: ClassVar[list[Stubborn]] = []
-
-    async def disconnect(self, *args: Any, **options: Any) -> None:
-        """Close, and complain."""
-        await super().disconnect(*args, **options)
-        if not self.failed:
-            self.failed.append(self)
-            raise RedisTimeoutError
-
-
-@pytest.mark.slow
-async def test_no_connection_to_a_sentinel_stays_open_when_the_goodbye_to_another_one_fails() -> None:
-    with SentinelGroup(servers.newest()) as group:
-        sentinel = group.sentinel()
-        for one in sentinel.sentinels:
-            one.connection_pool.connection_class = Stubborn
-        client = sentinel.master_for(group.name)
-        group.replica.pause()
-        group.master.kill()  # so that one sentinel after the other is asked
-        await until(lambda: all(b"s_down" in master_flags(one, group.name) for one in group.sentinels))
-        assert isinstance(client.connection_pool, SentinelConnectionPool)
-        pool = recipe_module._resolving(client.connection_pool)
-        with pytest.raises(MasterNotFoundError):
-            await pool.get_master_address()
-        assert Stubborn.failed
-        opened = [c for one in pool.sentinel_manager.sentinels for c in one.connection_pool._available_connections]
-        assert len(opened) > 1
-        assert not any(connection.is_connected for connection in opened)
-        await client.aclose()
-
-
-def master_flags(sentinel: servers.Server, name: str) -> bytes:
-    """What a sentinel thinks of the master."""
-    fields = sentinel.call("SENTINEL", "MASTER", name)
-    return bytes(fields[fields.index(b"flags") + 1])
 
 
 async def test_sentinels_that_are_away_are_unavailable_and_leave_nothing_open(make_server: MakeServer) -> None:

@@ -18,7 +18,6 @@ import aioelect
 from aioelect._errors import StoreUnavailable
 from aioelect._redis import links as links_module
 from aioelect._redis.links import Links
-from aioelect._redis.pipeline import State
 from aioelect._redis.runtime import runtime_of
 from aioelect._redis.store import RedisStore, open_store
 from aioelect._store import Granted, Renewed
@@ -136,23 +135,22 @@ async def test_p4_an_answer_after_the_limit_goes_to_nobody(store: RedisStore, pr
     assert isinstance(await store.acquire(a_claim("third"), limit=LIMIT), Granted)
 
 
-async def test_p4_a_call_given_up_before_it_was_written_leaves_the_connection_in_use(
-    make_server: MakeServer, connect: Connect
+async def test_p4_a_connection_that_missed_a_limit_is_not_used_again_though_it_answers_after_all(
+    store: RedisStore, proxy: Proxy
 ) -> None:
-    server = make_server()
-    store = open_store(connect(server), "aioelect")
-    assert isinstance(store, RedisStore)
+    """It may lead to a master that hung and was replaced meanwhile."""
     await warm(store)
-    link = links(store)._links[0]
-    server.pause()
-    huge = asyncio.create_task(link.call([(b"ECHO", b"x" * 2**25)], 30.0))  # more than the buffers between us hold
-    await asyncio.sleep(0.05)
+    late = links(store)._links[0]
+    rule = proxy.reply("EVALSHA").hold()
+    patient = asyncio.create_task(store.acquire(a_claim("patient"), limit=LIMIT))
+    await rule.reached()
     with pytest.raises(StoreUnavailable):
-        await link.call([(b"PING",)], 0.05)
-    server.resume()
-    assert len(await huge) == 1
-    assert link.state is State.OPEN
-    assert await link.call([(b"PING",)], LIMIT) == [b"PONG"]
+        await store.acquire(a_claim("hasty"), limit=0.05)
+    rule.release()
+    assert isinstance(await patient, Granted)
+    await granted(store, a_claim("next"))
+    assert late not in links(store)._links
+    await until(lambda: states(store) == ["open", "open"])
 
 
 async def test_random_cancellations_never_mix_up_answers(redis: Redis) -> None:
