@@ -50,7 +50,8 @@ async def test_candidates_lie_in_one_bounded_key_that_expires(any_server: Server
     assert any_server.call("ZCARD", f"{KEY}:candidates") == 256
     assert 9000 < any_server.call("PTTL", f"{KEY}:candidates") <= 10000
     found = (await store.describe("name", limit=LIMIT)).candidates
-    assert len(found) == 256 and {f"c{number}" for number in range(60, 300)} < {c.identity for c in found}
+    # Who came in the same millisecond as the oldest one left is kept or not by the order of ids.
+    assert len(found) == 256 and {f"c{number}" for number in range(150, 300)} < {c.identity for c in found}
     short = again(a_claim(identity="short"), stand=Stand(0, "", 0.1, 0.1))
     await store.acquire(short, limit=LIMIT)
     assert any_server.call("PTTL", f"{KEY}:candidates") > 9000  # who is listed longer stays as long
