@@ -30,6 +30,7 @@ __all__ = [
     "Marked",
     "Notice",
     "NoticeKind",
+    "OperatorStore",
     "Record",
     "Refused",
     "Released",
@@ -279,6 +280,17 @@ class RoleStore(Store, Protocol):
 
     async def ask_to_step_down(self, name: str, request: StepDown, *, limit: float) -> Holder | None:
         """Leave a request for the present holder, and tell it at once; None: nobody holds the name."""
+
+
+@runtime_checkable
+class OperatorStore(RoleStore, Protocol):
+    """What people on call may ask of a store beyond that: nobody who takes part ever does."""
+
+    async def names(self, *, limit: float) -> list[str]:
+        """The names that are held; `limit` bounds each of the steps that it takes."""
+
+    async def evict(self, name: str, token: int, *, limit: float) -> Released | Refused:
+        """Give a name up for its holder, if the holder's token is this one; nothing is changed otherwise."""
 
 
 def roles_of(store: Store, what: str) -> RoleStore:

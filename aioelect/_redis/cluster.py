@@ -105,6 +105,11 @@ class ClusterRoute:
                     return link, replies
         raise Trouble("moved", "the nodes of the cluster redirect in a circle").error()
 
+    async def nodes(self, deadline: float) -> list[Links]:
+        """The nodes that serve some slot, for questions that concern no key."""
+        await self._owner(0, deadline)
+        return [self._node(address) for address in sorted(set(self._owners.values()))]
+
     def drop(self, key: bytes, /) -> None:
         """Find the node of a key anew."""
         if address := self._owners.get(_slot(key)):

@@ -40,6 +40,7 @@ __all__ = [
     "ask",
     "describe",
     "evaluate",
+    "evict",
     "idle_forms",
     "mark",
     "native_forms",
@@ -163,6 +164,13 @@ async def mark(route: Route, keys: Keys, claim: Claim, mark: Mark, deadline: flo
     """Note a finished run in the holder's name."""
     return wire_roles.mark_reply(
         await evaluate(route, "mark", keys.runs, wire_roles.mark_args(claim, mark), deadline), claim
+    )
+
+
+async def evict(route: Route, keys: Keys, token: int, deadline: float) -> Released | Refused:
+    """Give a claim up for its holder, if its token is this one."""
+    return wire_roles.evict_reply(
+        await evaluate(route, "evict", keys.record, wire_roles.evict_args(token, keys), deadline)
     )
 
 

@@ -36,6 +36,7 @@ from aioelect._store import (
 
 from . import scripts, wire
 from .cluster import ClusterOrigin
+from .listing import names_under
 from .recipe import recipe_of
 from .refusals import timed_out
 from .runtime import Origin, close_runtime, runtime_of
@@ -105,6 +106,18 @@ class RedisStore:
         keys = wire.keys_of(self._prefix, name)
         with explained(name, keys):
             return await scripts.ask(runtime_of(self._origin).route, keys, request, deadline_in(limit))
+
+    async def evict(self, name: str, token: int, *, limit: float) -> Released | Refused:
+        """Give a name up for its holder, if its token is this one."""
+        keys = wire.keys_of(self._prefix, name)
+        with explained(name, keys):
+            return await scripts.evict(runtime_of(self._origin).route, keys, token, deadline_in(limit))
+
+    async def names(self, *, limit: float) -> list[str]:
+        """The names that are held."""
+        with explained("", wire.keys_of(self._prefix, "")):
+            route = runtime_of(self._origin).route
+            return [name async for name in names_under(route, self._prefix, lambda: deadline_in(limit))]
 
     def floor(self, name: str) -> int:
         """The highest token of a name that this process has seen here; 0: none."""

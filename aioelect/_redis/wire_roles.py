@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aioelect._store import Candidate, Claim, Holder, Mark, Marked, Record, Refused, StepDown
+from aioelect._store import Candidate, Claim, Holder, Mark, Marked, Record, Refused, Released, StepDown
 
 from .wire import (
     Command,
@@ -18,7 +18,7 @@ from .wire import (
     token_of,
 )
 
-__all__ = ["ask_args", "ask_reply", "describe_reply", "mark_args", "mark_reply"]
+__all__ = ["ask_args", "ask_reply", "describe_reply", "evict_args", "evict_reply", "mark_args", "mark_reply"]
 
 
 def ask_args(request: StepDown, keys: Keys) -> Command:
@@ -53,6 +53,23 @@ def describe_reply(reply: object) -> Record:
                 asked_to_step_down=request_of(asked, name_of(term)) is not None,
                 candidates=candidates,
             )
+    raise Malformed
+
+
+def evict_args(token: int, keys: Keys) -> Command:
+    """ARGV of evict.lua."""
+    return b"%d" % token, keys.channel
+
+
+def evict_reply(reply: object) -> Released | Refused:
+    """What evict.lua answered."""
+    match reply:
+        case [1, int(receivers), *_]:
+            return Released(receivers)
+        case [0, *_]:
+            return Refused(None)
+        case [-1, *described]:
+            return Refused(holder_of(described))
     raise Malformed
 
 

@@ -12,6 +12,7 @@ from aioelect.cli.address import given
 from aioelect.cli.demo.verdict import Unable
 from aioelect.cli.doctor.command import doctor
 from aioelect.cli.exits import Exit
+from aioelect.cli.looking import ls, release, show, stepping_down, watch
 from aioelect.cli.running import elect, run
 
 __all__ = ["cli"]
@@ -33,9 +34,8 @@ def cli() -> None:
     """Locks and leader election for asyncio services on Redis."""
 
 
-cli.add_command(run)
-cli.add_command(elect)
-cli.add_command(doctor)
+for command in (run, elect, ls, show, watch, stepping_down, release, doctor):
+    cli.add_command(command)
 
 
 @cli.command()
