@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+import re
 
 import click
 
 from aioelect import AioelectError, ConfigurationError, LeaseLost, NotAcquired, StoreRejected, StoreUnavailable
 
-__all__ = ["Exit", "exit_of", "failed"]
+__all__ = ["Exit", "ended_by", "exit_of", "failed"]
 
 
 class Exit(enum.IntEnum):
@@ -41,3 +42,21 @@ def failed(text: object, code: int) -> int:
     """Say on stderr what happened; our own codes never come without that."""
     click.echo(f"aioelect: {text}", err=True)
     return code
+
+
+def ended_by(error: AioelectError) -> int:
+    """Say what happened, and which right is lacking if it is that."""
+    return failed(f"{error}{_lacking(error)}", exit_of(error))
+
+
+def _lacking(error: AioelectError) -> str:
+    if not isinstance(error, StoreRejected) or error.reason != "noperm":
+        return ""
+    said = str(error)
+    if command := re.search(r"run the '([^' ]+)' command", said):
+        return f"; the right that is lacking: +{command[1]}"
+    if "channel" in said:
+        return "; the right that is lacking: &PREFIX:* (channels)"
+    if "key" in said:
+        return "; the right that is lacking: ~PREFIX:* (keys)"
+    return "; `aioelect doctor` tells which one"  # a script on an older server does not say

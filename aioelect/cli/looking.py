@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aioelect import AioelectError, ConfigurationError, Leadership, StoreRejected, info, step_down
+from aioelect import AioelectError, ConfigurationError, Leadership, info, step_down
 from aioelect._redis.store import open_store
 from aioelect._store import OperatorStore, Refused
 from aioelect.cli.address import connected, redis_option
-from aioelect.cli.exits import exit_of, failed
+from aioelect.cli.exits import ended_by, failed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -141,10 +141,7 @@ def _perform(url: str, work: Callable[[AnyRedis], Awaitable[int]]) -> None:
     except KeyboardInterrupt:
         code = 130
     except AioelectError as error:
-        needed = ""
-        if isinstance(error, StoreRejected) and error.reason == "noperm":
-            needed = "; ls and watch without a name need +scan beside that"
-        code = failed(f"{error}{needed}", exit_of(error))
+        code = ended_by(error)
     sys.exit(code)
 
 

@@ -16,7 +16,7 @@ import click
 from aioelect import AioelectError, Elector, FencedLock, NotAcquired, Term
 from aioelect._core.timing import Timing
 from aioelect.cli.address import connected, redis_option
-from aioelect.cli.exits import Exit, exit_of, failed
+from aioelect.cli.exits import Exit, ended_by, failed
 from aioelect.cli.job.job import Job, NotStarted
 from aioelect.cli.job.plan import plan_of
 from aioelect.cli.job.terminal import Terminal
@@ -222,7 +222,7 @@ def _perform(work: Callable[[Desk], Awaitable[int]], command: Sequence[str], ttl
     except NotStarted as error:
         code = failed(f"{command[0]}: {error}", Exit.NOT_EXECUTABLE)
     except AioelectError as error:
-        code = failed(error, exit_of(error))
+        code = ended_by(error)
     sys.exit(code)
 
 

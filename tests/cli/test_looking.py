@@ -2,19 +2,19 @@
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
-from aioelect import Elector, EndReason, FencedLock, Lease, Term
+from aioelect import Elector, EndReason, FencedLock, Lease, Term, aclose
 from support import servers
-from support.programs import LIMIT, Program
+from support.programs import LIMIT, Program, outcome
 from support.servers import Server
-from support.topologies import Cluster
+from support.topologies import Cluster, SentinelGroup
 from support.wait import until
 
 pytestmark = [
@@ -22,12 +22,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
 ]
 ACL = Path(__file__).parents[2] / "docs" / "acl.txt"
-
-
-async def outcome(server: Server, *args: str, url: str = "", **more: Any) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of one command."""
-    with Program(*args, "--redis", url or server.url, **more) as program:
-        return await program.ended(), program.out, program.err
+DOCUMENTED = next(text for text in ACL.read_text().splitlines() if text.startswith("ACL SETUSER")).split()
 
 
 @pytest.fixture
@@ -46,7 +41,7 @@ async def until_cancelled(_: Term) -> None:
 
 
 async def test_show_tells_who_leads_in_fields_that_stay(server: Server, leader: Term) -> None:
-    code, out, err = await outcome(server, "show", "scheduler", "--json")
+    code, out, err = await outcome("show", "scheduler", "--json", url=server.url)
     shown = json.loads(out)
     assert (code, err) == (0, "")
     assert set(shown) == {
@@ -68,9 +63,9 @@ async def test_show_tells_who_leads_in_fields_that_stay(server: Server, leader: 
     }
     assert (shown["ttl"], shown["candidates"], shown["step_down_asked"]) == (5.0, [], False)
     assert 0 < shown["remaining"] <= 5
-    code, out, err = await outcome(server, "show", "scheduler")
+    code, out, err = await outcome("show", "scheduler", url=server.url)
     assert out.startswith(f"scheduler: pod-[a], token {leader.token}\n")
-    code, out, err = await outcome(server, "show", "other", "--json")
+    code, out, err = await outcome("show", "other", "--json", url=server.url)
     assert (code, json.loads(out)["leader"]) == (0, None)
 
 
@@ -78,7 +73,7 @@ async def test_show_lists_who_stands(server: Server, leader: Term) -> None:
     options = ("--redis", server.url, "--identity", "pod-b")
     with Program("elect", *options, "scheduler", "--", "true"):
         await until(lambda: server.call("ZCARD", "aioelect:{scheduler}:candidates"), LIMIT)
-        _, out, _ = await outcome(server, "show", "scheduler", "--json")
+        _, out, _ = await outcome("show", "scheduler", "--json", url=server.url)
         (candidate,) = json.loads(out)["candidates"]
         assert (set(candidate), candidate["identity"]) == ({"identity", "id", "weight"}, "pod-b")
 
@@ -90,50 +85,84 @@ async def test_ls_lists_what_is_held_and_nothing_else(server: Server, redis: Red
     server.call("SET", "aioelect2:{other}", "1", "PX", 60_000)
     for number in range(120):
         assert await Lease(redis, f"name {number:03}", observers=[]).try_acquire()
-    code, out, err = await outcome(server, "ls", "--json")
+    code, out, err = await outcome("ls", "--json", url=server.url)
     listed = json.loads(out)
     assert (code, err) == (0, "")
     assert [role["name"] for role in listed] == [*(f"name {number:03}" for number in range(120)), "scheduler"]
     assert listed[-1]["leader"]["token"] == leader.token
-    code, out, err = await outcome(server, "ls")
+    code, out, err = await outcome("ls", url=server.url)
     assert "pod-[a]" in out
-    assert await outcome(server, "ls", "--prefix", "aio*", "--json") == (0, "[]\n", "")
+    assert await outcome("ls", "--prefix", "aio*", "--json", url=server.url) == (0, "[]\n", "")
 
 
-async def test_ls_asks_every_node_of_a_cluster() -> None:
+async def test_every_command_works_in_a_cluster() -> None:
     with Cluster(servers.newest()) as cluster:
         redis = cluster.client()
         try:
-            for number in range(12):
-                assert await Lease(redis, f"name {number:02}", observers=[]).try_acquire()
-            url = cluster.nodes[0].url.replace("redis://", "redis+cluster://")
-            code, out, err = await outcome(cluster.nodes[0], "ls", "--json", url=url)
-            assert (code, err) == (0, "")
-            assert [role["name"] for role in json.loads(out)] == [f"name {number:02}" for number in range(12)]
+            names = [f"name {number:02}" for number in range(12)]  # on every node
+            await every_command(redis, cluster.nodes[0].url.replace("redis://", "redis+cluster://"), names)
         finally:
-            from aioelect import aclose
-
             await aclose(redis)
             await redis.aclose()
 
 
+async def test_every_command_works_behind_sentinels() -> None:
+    with SentinelGroup(servers.newest()) as group:
+        redis = Redis(port=group.master.port)
+        try:
+            hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in group.sentinels)
+            await every_command(redis, f"redis+sentinel://{hosts}/{group.name}", ["name"])
+        finally:
+            await aclose(redis)
+            await redis.aclose()
+
+
+async def every_command(redis: "Redis | RedisCluster", url: str, names: list[str]) -> None:
+    terms = [await Lease(redis, name, ttl=60, observers=[]).try_acquire() for name in names]
+    token = terms[0].token if terms[0] else 0
+    code, out, err = await outcome("ls", "--json", url=url)
+    assert (code, err, [role["name"] for role in json.loads(out)]) == (0, "", names)
+    for command in (("show",), ("step-down",), ("release", "--token", str(token))):
+        code, out, err = await outcome(*command, names[0], "--json", url=url)
+        assert (code, err) == (0, "")
+        assert str(token) in out
+
+
 async def test_never_keys_and_only_documented_rights(any_server: Server, redis: Redis) -> None:
-    line = next(text for text in ACL.read_text().splitlines() if text.startswith("ACL SETUSER")).split()
-    any_server.call(*line)
     url = any_server.url.replace("://", "://aioelect:PASSWORD@")
+    native = {"redis-8.10": "+delex", "valkey-9.1": "+delifeq"}.get(any_server.binary.key)
+    term = await Lease(redis, "name", ttl=60, observers=[]).try_acquire()
+    assert term is not None
+    commands = [("ls",), ("show", "name"), ("step-down", "name"), ("release", "name", "--token", str(term.token))]
     try:
-        term = await Lease(redis, "name", ttl=60, observers=[]).try_acquire()
-        assert term is not None
-        code, out, err = await outcome(any_server, "ls", url=url)
-        assert (code, out) == (77, "")
-        assert "+scan" in err and "PASSWORD" not in err
-        native = {"redis-8.10": "+delex", "valkey-9.1": "+delifeq"}.get(any_server.binary.key)
-        any_server.call(*line, "+scan", *([native] if native else []))
+        any_server.call(*DOCUMENTED, "+scan", *([native] if native else []))
         any_server.call("ACL", "LOG", "RESET")
-        commands = [("ls",), ("show", "name"), ("step-down", "name"), ("release", "name", "--token", str(term.token))]
         for command in commands:
-            assert (await outcome(any_server, *command, url=url))[0] == 0
+            assert (await outcome(*command, url=url))[0] == 0
         assert any_server.call("ACL", "LOG") == []
+    finally:
+        any_server.call("ACL", "DELUSER", "aioelect")
+
+
+async def test_a_command_says_which_right_it_lacks(any_server: Server, redis: Redis) -> None:
+    url = any_server.url.replace("://", "://aioelect:PASSWORD@")
+    assert await Lease(redis, "name", ttl=60, observers=[]).try_acquire()
+    lacking = {
+        ("ls",): ("-scan", "+scan"),
+        ("show", "name"): ("-evalsha", "+evalsha"),
+        ("step-down", "name"): ("resetkeys", "~PREFIX:*"),
+    }
+    try:
+        for command, (change, named) in lacking.items():
+            any_server.call(*DOCUMENTED, "+scan", change)
+            code, out, err = await outcome(*command, url=url)
+            assert (code, out) == (77, "")
+            assert f"the right that is lacking: {named}" in err and "PASSWORD" not in err
+        any_server.call(*DOCUMENTED, "-hmget")
+        code, out, err = await outcome("release", "name", "--token", "1", url=url)
+        assert code == 77
+        assert "+hmget" in err or "aioelect doctor" in err  # a script on an older server doesn't say
+        assert any_server.call("EXISTS", "aioelect:{name}") == 1
     finally:
         any_server.call("ACL", "DELUSER", "aioelect")
 
@@ -142,14 +171,14 @@ async def test_p6_release_gives_up_only_the_holder_whose_token_it_names(any_serv
     term = await Lease(redis, "name", ttl=60, identity="pod-a", observers=[]).try_acquire()
     assert term is not None
     for token in (term.token - 1, term.token + 1):
-        code, out, err = await outcome(any_server, "release", "name", "--token", str(token))
+        code, out, err = await outcome("release", "name", "--token", str(token), url=any_server.url)
         assert (code, out) == (1, "")
         assert f"refused: pod-a holds 'name' with token {term.token}" in err
         assert any_server.call("EXISTS", "aioelect:{name}") == 1
-    code, out, err = await outcome(any_server, "release", "name", "--token", str(term.token), "--json")
+    code, out, err = await outcome("release", "name", "--token", str(term.token), "--json", url=any_server.url)
     assert (code, json.loads(out), err) == (0, {"released": "name", "token": term.token}, "")
     assert any_server.call("EXISTS", "aioelect:{name}") == 0
-    code, out, err = await outcome(any_server, "release", "name", "--token", str(term.token))
+    code, out, err = await outcome("release", "name", "--token", str(term.token), url=any_server.url)
     assert (code, out, err) == (1, "", "aioelect: nobody holds 'name'\n")
 
 
@@ -158,16 +187,16 @@ async def test_who_waits_is_told_of_an_operators_release_at_once(server: Server,
     assert term is not None
     with Program("run", "--redis", server.url, "name", "--", "echo", "ran") as waiting:
         await until(lambda: server.call("PUBSUB", "NUMSUB", "aioelect:{name}:events")[1], LIMIT)
-        await outcome(server, "release", "name", "--token", str(term.token))
+        await outcome("release", "name", "--token", str(term.token), url=server.url)
         assert (await waiting.ended(), waiting.out) == (0, "ran\n")
 
 
 async def test_step_down_asks_the_leader_and_says_whom(server: Server, leader: Term) -> None:
-    code, out, err = await outcome(server, "step-down", "scheduler", "--json")
+    code, out, err = await outcome("step-down", "scheduler", "--json", url=server.url)
     assert (code, json.loads(out), err) == (0, {"asked": "pod-[a]", "token": leader.token}, "")
     await until(lambda: not leader.is_leader, LIMIT)
     assert leader.end_reason in (None, EndReason.RELEASED)
-    code, out, err = await outcome(server, "step-down", "nothing")
+    code, out, err = await outcome("step-down", "nothing", url=server.url)
     assert (code, out, err) == (1, "", "aioelect: nobody holds 'nothing'\n")
 
 
@@ -187,6 +216,34 @@ async def test_watch_tells_each_change_once(server: Server, redis: Redis, name: 
         lines = [json.loads(line)["leader"] for line in watching.out.splitlines()]
         told = [leader and leader["token"] for leader in lines]
         assert told == [None, term.token, None][3 - len(told) :]
+
+
+async def test_watch_is_a_table_that_moves_on_a_terminal(server: Server, redis: Redis) -> None:
+    with Program("watch", "--every", "0.1", "--redis", server.url, terminal=True, env={"TERM": "xterm"}) as watching:
+        await watching.says("holder")
+        term = await Lease(redis, "name", ttl=60, identity="pod-[a]", observers=[]).try_acquire()
+        assert term is not None
+        await watching.says(f"pod-[a]  {term.token}")
+        await term.release()
+        second = await Lease(redis, "name", ttl=60, identity="pod-b", observers=[]).try_acquire()
+        assert second is not None
+        await watching.says(f"pod-b   {second.token}")
+        rows = watching.out.count("pod-b")
+        await until(lambda: watching.out.count("pod-b") > rows + 2, LIMIT)
+        assert "\x1b[1A" in watching.out  # drawn over itself
+        watching.process.send_signal(signal.SIGINT)
+        assert await watching.ended() == 130
+        assert watching.out.rstrip().endswith("\x1b[?25h")  # the cursor is back
+        assert "Traceback" not in watching.out + watching.err
+
+
+async def test_as_a_program_the_commands_print_to_the_right_places(server: Server, leader: Term) -> None:
+    with Program("show", "scheduler", "--redis", server.url) as program:
+        assert await program.ended() == 0
+        assert (program.out.splitlines()[0], program.err) == (f"scheduler: pod-[a], token {leader.token}", "")
+    with Program("step-down", "nothing", "--redis", server.url) as program:
+        assert await program.ended() == 1
+        assert (program.out, program.err) == ("", "aioelect: nobody holds 'nothing'\n")
 
 
 async def test_completion_is_there_for_the_usual_shells() -> None:
