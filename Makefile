@@ -18,7 +18,7 @@ FAST := -m "not faults and not slow"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fast faults soak check format lowest bench bench-quick bench-docs measure docs redis810 prometheus faketime dashboard wheel clean
+.PHONY: help demo test fast faults soak check format lowest bench bench-quick bench-docs measure docs site pages redis810 prometheus faketime dashboard wheel clean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,12 @@ measure: $(VENV)/installed
 
 docs: $(VENV)/installed ## renew the generated parts of the documents
 	@$(BIN)/python scripts/make_docs.py
+
+site: ## build the documentation site into build/site, and check every link in it
+	@$(MAKE) --no-print-directory pages VENV=.venv-site GROUP=site
+
+pages: $(VENV)/dependencies
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict && echo build/site/index.html
 
 redis810: $(BIN)/python ## compile Redis 8.10 for the tests (cached)
 	@scripts/build_redis.sh $(BIN)/python

@@ -43,7 +43,7 @@ class AdvisoryLock:
     Raises:
         ConfigurationError: an argument is refused, or asyncpg is not installed.
 
-    Example:
+    Examples:
         >>> async with AdvisoryLock("postgresql://app@db/app", "nightly", wait=0) as term:  # doctest: +SKIP
         ...     term.check()
     """

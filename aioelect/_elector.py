@@ -65,7 +65,7 @@ class Elector:
     Raises:
         ConfigurationError: an argument is refused.
 
-    Example:
+    Examples:
         >>> async with Elector(redis, "scheduler").running(work):  # doctest: +SKIP
         ...     yield
     """

@@ -283,7 +283,7 @@ class Lease:
             StoreUnavailable: no answer.
             StoreRejected: the store refuses to serve.
 
-        Example:
+        Examples:
             >>> term = await Lease(redis, "report").try_acquire()  # doctest: +SKIP
         """
         try:

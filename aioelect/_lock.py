@@ -43,7 +43,7 @@ class FencedLock:
     Raises:
         ConfigurationError: an argument is refused.
 
-    Example:
+    Examples:
         >>> async with FencedLock(redis, "inventory:SKU-001", ttl=10, wait=5) as term:  # doctest: +SKIP
         ...     await conn.execute("UPDATE stock SET fence_token = $1 WHERE fence_token <= $1", term.token)
     """

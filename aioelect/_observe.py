@@ -59,7 +59,7 @@ async def info(redis: Client, name: str, *, prefix: str = "aioelect") -> Leaders
         StoreRejected: the store refuses to serve.
         ConfigurationError: an argument is refused, or the store can't tell.
 
-    Example:
+    Examples:
         >>> (await info(redis, "scheduler")).leader  # doctest: +SKIP
     """
     check_name(name)
@@ -92,7 +92,7 @@ def observe(redis: Client, name: str, *, prefix: str = "aioelect") -> AsyncItera
         StoreRejected: the store refuses to serve and has never done so (while iterating).
         ConfigurationError: an argument is refused, or the store can't tell.
 
-    Example:
+    Examples:
         >>> async for leader in observe(redis, "scheduler"):  # doctest: +SKIP
         ...     print(leader.identity if leader else "nobody")
     """
@@ -119,7 +119,7 @@ async def step_down(redis: Client, name: str, *, to: str | None = None, prefix: 
         StoreRejected: the store refuses to serve.
         ConfigurationError: an argument is refused, or the store passes no requests on.
 
-    Example:
+    Examples:
         >>> await step_down(redis, "scheduler", to="pod-b")  # doctest: +SKIP
     """
     check_name(name)

@@ -43,7 +43,7 @@ class Term:
     `check()` read a clock that counts suspended time, may be called from any thread, and are right also just after the
     event loop was blocked.
 
-    Example:
+    Examples:
         >>> async with FencedLock(redis, "stock") as term:  # doctest: +SKIP
         ...     await conn.execute("UPDATE stock SET fence_token = $1 WHERE fence_token <= $1", term.token)
         ...     term.check()
@@ -160,7 +160,7 @@ class Term:
         Raises:
             ConfigurationError: an argument is refused, or the store can't reserve.
 
-        Example:
+        Examples:
             >>> term.hand_over("pod-b")  # doctest: +SKIP
         """
         pause = self._supervisor.timing.resign_pause()
@@ -222,7 +222,7 @@ class Term:
             ConfigurationError: an argument is refused, or the store can't remember runs.
             StoreRejected: the store refuses to (while iterating).
 
-        Example:
+        Examples:
             >>> async for day in term.once(Daily("03:00", ZoneInfo("Europe/Berlin"))):  # doctest: +SKIP
             ...     await clean_up(day)
         """

@@ -3,7 +3,7 @@
 An observer is a callable that takes one fact. It must not block, and can't do harm: one that raises is reported and
 never asked again.
 
-Example:
+Examples:
     >>> def observer(fact: Fact) -> None:
     ...     if isinstance(fact, TermOver) and fact.outcome is ReleaseOutcome.ALREADY_LOST:
     ...         print("page somebody:", fact.term.name)

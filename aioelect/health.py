@@ -40,7 +40,7 @@ def health(elector: Elector) -> Health:
     by a restart: who fails liveness for that restarts all copies at once in an outage of the store. Let readiness
     follow `ready` only if the service is of no use without its election.
 
-    Example:
+    Examples:
         >>> state = health(elector)  # doctest: +SKIP
         >>> return JSONResponse(state.as_dict(), 200 if state.live else 503)  # doctest: +SKIP
     """

@@ -42,7 +42,7 @@ class Metrics:
         label: from a contended name to its label value; default the name itself, `lambda name: ""` drops it.
         limit: so many label values at most; names beyond share the label value "_other", with one WARNING.
 
-    Example:
+    Examples:
         >>> from prometheus_client import CollectorRegistry
         >>> by_kind = Metrics(CollectorRegistry(), label=lambda name: name.partition(":")[0])
         >>> lock = FencedLock(redis, "inventory:SKU-001", observers=[by_kind])  # doctest: +SKIP
@@ -74,7 +74,7 @@ class MultiProcessCollector(multiprocess.MultiProcessCollector):
     So a worker that was killed, or whose loop is blocked, counts as 1 no longer than until the instant up to which it
     had proved that it leads. Use it in place of the original wherever that is used.
 
-    Example:
+    Examples:
         >>> registry = CollectorRegistry()  # doctest: +SKIP
         >>> MultiProcessCollector(registry)  # doctest: +SKIP
         >>> text = generate_latest(registry)  # doctest: +SKIP

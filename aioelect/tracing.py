@@ -59,7 +59,7 @@ class Tracing:
         label: from a contended name to its value in metrics; default the name itself.
         limit: so many such values at most; names beyond share the value "_other". Spans always have the name itself.
 
-    Example:
+    Examples:
         >>> from aioelect.metrics import Metrics
         >>> from aioelect.tracing import Tracing
         >>> elector = Elector(redis, "scheduler", observers=[Metrics(), Tracing()])  # doctest: +SKIP

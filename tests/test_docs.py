@@ -13,7 +13,10 @@ import pytest
 from support.servers import Server
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 
 def _blocks(page: Path) -> list[str]:
@@ -108,11 +111,27 @@ def test_the_examples_of_the_pages_pass_the_type_checker(tmp_path: Path) -> None
     assert checked.returncode == 0, checked.stdout
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-        if not target.startswith("http"):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+LINK = re.compile(r"(?:\]\(|^\[[^\]]+\]: )(?!https?:)([^)#\s]*)#?([^)\s]*)", re.MULTILINE)
+"""A link within the repository: the path, and the place in the file."""
+
+
+def _prose(page: Path) -> str:
+    return re.sub(r"^(`{3,}).*?^\1", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def _anchors(page: Path) -> set[str]:
+    """What the headings of a page are called in links, on forges and on the site."""
+    headings = re.findall(r"^#+ (.+)$", _prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_and_anchors_of_the_pages_lead_somewhere(page: Path) -> None:
+    for target, place in LINK.findall(_prose(page)):
+        led_to = (page.parent / target).resolve() if target else page
+        assert led_to.exists() and led_to.is_relative_to(ROOT), f"{page.name} links to {target}"
+        if place and led_to.suffix == ".md":
+            assert place in _anchors(led_to), f"{page.name} links to {target}#{place}"
 
 
 def test_tests_named_on_the_architecture_page_exist() -> None:

@@ -100,7 +100,7 @@ class Interval:
         interval: seconds or timedelta, at least 1 ms.
         offset: seconds or timedelta.
 
-    Example:
+    Examples:
         >>> str(Interval(300))
         'every 300 s'
     """
@@ -137,7 +137,7 @@ class Daily:
     Raises:
         ConfigurationError: an argument is refused.
 
-    Example:
+    Examples:
         >>> from zoneinfo import ZoneInfo
         >>> str(Daily("03:00", ZoneInfo("Europe/Berlin")))
         'daily at 03:00:00 Europe/Berlin'

@@ -73,7 +73,7 @@ class AdvisoryStore:
     Raises:
         ConfigurationError: an argument is refused, or asyncpg is not installed.
 
-    Example:
+    Examples:
         >>> store = AdvisoryStore("postgresql://app@db/app", sequence="fence")  # doctest: +SKIP
         >>> await Elector(store, "scheduler").run(work)
     """

@@ -42,7 +42,7 @@ class PostgresStore:
     Raises:
         ConfigurationError: an argument is refused, or asyncpg is not installed.
 
-    Example:
+    Examples:
         >>> store = PostgresStore("postgresql://app@db/app")  # doctest: +SKIP
         >>> await store.create()  # once, as a user who may
         >>> async with FencedLock(store, "inventory:SKU-001", ttl=10, wait=5) as term: ...

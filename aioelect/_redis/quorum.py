@@ -61,7 +61,7 @@ class QuorumStore:
     Raises:
         ConfigurationError: the clients don't make a quorum; the message names the reason.
 
-    Example:
+    Examples:
         >>> store = QuorumStore([Redis(host=host) for host in ("a", "b", "c")])  # doctest: +SKIP
         >>> async with FencedLock(store, "inventory", wait=5) as term:  # doctest: +SKIP
         ...     await write(term.token)

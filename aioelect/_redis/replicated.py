@@ -54,7 +54,7 @@ class ReplicatedStore(RedisStore):
     When a claim is not confirmed, acquiring raises `StoreRejected` (its `reason` is "noreplicas") once there is no
     time left for another try.
 
-    Example:
+    Examples:
         >>> async with Lease(ReplicatedStore(redis, min_replicas=1), "report") as term:  # doctest: +SKIP
         ...     await write(term.token)
     """

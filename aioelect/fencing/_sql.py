@@ -74,7 +74,7 @@ def fence_table(table: str = "aioelect_fence") -> str:
 
     Run it before the first process that uses `PostgresGuard.transaction` is started.
 
-    Example:
+    Examples:
         >>> await connection.execute(fence_table())  # doctest: +SKIP
     """
     return _file("fence_table").replace("aioelect_fence", identifier("table", table))

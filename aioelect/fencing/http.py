@@ -31,7 +31,7 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 def headers(term: Term | int) -> dict[str, str]:
     """The header that carries a term's token to a service.
 
-    Example:
+    Examples:
         >>> await client.put("/stock/SKU-001", json={"qty": 95}, headers=headers(term))  # doctest: +SKIP
     """
     return {HEADER: str(check_token(term.token if isinstance(term, Term) else term))}
@@ -49,7 +49,7 @@ def fastapi_dependency(
         gate: who remembers the newest token, such as `PostgresGuard(pool)`.
         resource: what the tokens are compared for, or how to tell it from the request.
 
-    Example:
+    Examples:
         >>> Token = Annotated[int, Depends(fastapi_dependency(gate, lambda r: r.path_params["sku"]))]  # doctest: +SKIP
     """
     from fastapi import HTTPException
@@ -74,7 +74,7 @@ def aiohttp_middleware(gate: Gate, resource: Union[str, "Callable[[web.Request],
         gate: who remembers the newest token, such as `PostgresGuard(pool)`.
         resource: what the tokens are compared for, or how to tell it from the request.
 
-    Example:
+    Examples:
         >>> web.Application(middlewares=[aiohttp_middleware(gate, "stock")])  # doctest: +SKIP
     """
     from aiohttp import web

@@ -79,7 +79,7 @@ class PostgresGuard(Generic[C]):
     Raises:
         ConfigurationError: an argument is refused.
 
-    Example:
+    Examples:
         >>> guard = PostgresGuard(pool)  # doctest: +SKIP
         >>> async with FencedLock(redis, "stock") as term, guard.transaction(term) as connection:
         ...     await connection.execute("UPDATE stock SET qty = qty - 5 WHERE sku = $1", "SKU-001")
@@ -280,7 +280,7 @@ class PostgresSequence:
     Raises:
         ConfigurationError: an argument is refused.
 
-    Example:
+    Examples:
         >>> lock = FencedLock(redis, "stock", tokens=PostgresSequence(pool))  # doctest: +SKIP
     """
 

@@ -39,7 +39,7 @@ class RedisGuard:
     Raises:
         ConfigurationError: an argument is refused.
 
-    Example:
+    Examples:
         >>> async with FencedLock(redis, "SKU-001") as term:  # doctest: +SKIP
         ...     await RedisGuard(redis).set(term, "qty:SKU-001", 95)
     """

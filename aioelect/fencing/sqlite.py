@@ -33,7 +33,7 @@ class SqliteGuard:
     Raises:
         ConfigurationError: an argument is refused.
 
-    Example:
+    Examples:
         >>> guard = SqliteGuard(sqlite3.connect("stock.db"))  # doctest: +SKIP
         >>> guard.update(term, "stock", {"sku": "SKU-001"}, {"qty": 95})  # doctest: +SKIP
     """

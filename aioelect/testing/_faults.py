@@ -90,7 +90,7 @@ class Faults:
     Raises:
         ConfigurationError: an argument is refused.
 
-    Example:
+    Examples:
         >>> store = MemoryStore()
         >>> one, two = Faults(store), Faults(store)
         >>> one.partition()  # two is not concerned

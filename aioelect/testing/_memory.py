@@ -230,7 +230,7 @@ class MemoryStore:
     loop. What uses one store is one process to aioelect, so that it stands in one line; wrap the store in a `Faults`
     for each copy of the service that takes part in a test.
 
-    Example:
+    Examples:
         >>> store = MemoryStore()
         >>> async with Lease(store, "report", identity="pod-a"):  # doctest: +SKIP
         ...     assert store.holder("report").identity == "pod-a"

@@ -80,7 +80,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     Time jumps to the next timer as soon as no task can go on, for `asyncio`, `anyio` and aioelect alike. Threads
     (`asyncio.to_thread`) work and take the time that they really take; sockets, pipes and processes are refused.
 
-    Example:
+    Examples:
         >>> async def sleep_for_a_day() -> None:
         ...     await asyncio.sleep(86400)
         >>> with asyncio.Runner(loop_factory=VirtualLoop) as runner:
@@ -178,7 +178,7 @@ def virtual_time(test: Callable[P, Coroutine[object, object, R]]) -> Callable[P,
     parameters work as ever; async fixtures don't, they belong to another loop. For those, and for all tests of a folder
     at once, give `VirtualLoop` to your plugin as the loop factory.
 
-    Example:
+    Examples:
         >>> @virtual_time
         ... async def test_a_day_passes_at_once():
         ...     await asyncio.sleep(86400)
@@ -198,7 +198,7 @@ def pause(duration: Duration) -> None:
 
     Nothing runs meanwhile, and time passes for all clocks. In a real event loop it really blocks.
 
-    Example:
+    Examples:
         >>> pause(0.001)
     """
     length = seconds("duration", duration, least=0.0)
@@ -215,7 +215,7 @@ def suspend(duration: Duration) -> None:
     Raises:
         ConfigurationError: the running event loop is a real one.
 
-    Example:
+    Examples:
         >>> @virtual_time
         ... async def a_night():
         ...     suspend(8 * 3600)
