@@ -32,6 +32,9 @@ _GOODBYE = 0.5
 
 # Bounds of one write, so that a crowd of calls does not build one huge buffer.
 _BATCH_CALLS = 256
+
+# So many calls don't wait for the end of the loop's turn: in a crowd, that may be as far away as a call's limit.
+_ENOUGH_CALLS = 32
 _BATCH_BYTES = 64 * 1024
 
 # The reply to a call may lie unread in the socket when its timer is late because the loop was blocked.
@@ -40,8 +43,9 @@ _LATE = 0.01
 # A call that had less time than this says nothing about the connection.
 _PATIENCE = 0.01
 
-# Limits that pass within so short a time are looked at together.
+# Limits that pass within so short a time, and so much longer for each call that waits, are looked at together.
 _GRAIN = 0.001
+_GRAIN_PER_CALL = 1e-6
 
 _CLOSED = Trouble("closed", "the connection was closed")
 
@@ -136,7 +140,7 @@ class Link(asyncio.Protocol):
         self._queue.append(call)
         if call.until < self._alarm_at:
             self._set_alarm(call.until)
-        if not self._sent:
+        if not self._sent or len(self._queue) >= _ENOUGH_CALLS:
             self._flush()
         elif not self._flush_due:  # who else asks in this turn of the loop shares the write
             self._flush_due = True
@@ -201,7 +205,8 @@ class Link(asyncio.Protocol):
             if call.limit >= _PATIENCE and self.state is State.OPEN:
                 self.state = State.SUSPECT  # closed by the last one who waits, when it wakes up
         if next_at < math.inf:
-            self._set_alarm(max(next_at, now + _GRAIN))
+            grain = _GRAIN + _GRAIN_PER_CALL * (len(self._sent) + len(self._queue))
+            self._set_alarm(max(next_at, now + grain))
 
     def _settle(self) -> None:
         if self.state is State.SUSPECT and self._waiting == 0:

@@ -169,7 +169,8 @@ def redacted(text: str) -> str:
 
 def timed_out(limit: float, what: str = "no answer") -> Trouble:
     """The call's own limit passed."""
-    return Trouble("timeout", f"{what} from the server within {limit:.3g} s: {_LATER}, or allow more by a longer ttl")
+    wait = max(0.0, limit)  # the time may have been up before the call began
+    return Trouble("timeout", f"{what} from the server within {wait:.3g} s: {_LATER}, or allow more by a longer ttl")
 
 
 def _classed(fault: Fault) -> Trouble:

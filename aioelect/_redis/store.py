@@ -182,7 +182,7 @@ def _what(redis: object) -> str:
 def deadline_in(limit: float) -> float:
     """The instant of the running loop's clock that is `limit` seconds away; no time at all is an error."""
     if limit <= 0:
-        raise timed_out(max(0.0, limit)).error()
+        raise timed_out(limit).error()
     return asyncio.get_running_loop().time() + limit
 
 
