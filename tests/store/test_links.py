@@ -303,28 +303,6 @@ async def test_a_loop_that_was_blocked_does_not_turn_an_answer_into_a_timeout(st
     assert states(store) == ["open", "open"]
 
 
-async def test_a_crowd_that_asks_in_one_turn_of_the_loop_is_not_sent_when_it_ends(redis: Redis, server: Server) -> None:
-    store = open_store(redis, "aioelect")
-    await granted(store, a_claim("warm"))
-
-    async def look() -> object:
-        return server.call("EXISTS", *(f"aioelect:{{name-{n}}}" for n in range(128)))  # blocks the loop
-
-    crowd = [asyncio.create_task(store.acquire(a_claim(f"name-{n}"), limit=LIMIT)) for n in range(128)]
-    looked = asyncio.create_task(look())  # in the same turn, as its last
-    assert all(isinstance(answer, Granted) for answer in await asyncio.gather(*crowd))
-    assert cast("int", await looked) > 16
-
-
-async def test_no_time_at_all_is_told_as_such(redis: Redis) -> None:
-    store = open_store(redis, "aioelect")
-    with pytest.raises(StoreUnavailable, match="within 0 s"):
-        await store.acquire(a_claim(), limit=-0.5)
-    loop = asyncio.get_running_loop()
-    with pytest.raises(StoreUnavailable, match="no connection from the server within 0 s"):
-        await runtime_of(cast("RedisStore", store)._origin).route.exchange(b"name", lambda _: [], loop.time() - 1)
-
-
 async def test_p4_the_application_s_pool_is_of_no_concern(the_server: Server) -> None:
     async with the_server.client(max_connections=1) as client:
         store = open_store(client, "aioelect")
