@@ -16,6 +16,7 @@ PRINTS = {
         ["route to http://10.0.0.7:8000", "leads: pod-a since 2", "candidates: []"],
         ["asked: pod-a", "finishing the batch under token True", "stepped down: True"],
     ],
+    "migrating.md": [["changing the stock\nchanging the stock"], ["looking for due jobs"]],
     "periodic.md": [
         ["three ticks"],
         ["cleaning up for", "token True", "done"],
