@@ -6,6 +6,7 @@ A pytest plugin comes with it, so that pytest would rewrite the asserts in here:
 import importlib
 from typing import TYPE_CHECKING
 
+from aioelect._core.cron import Cron
 from aioelect._core.hold import EndReason
 from aioelect._core.schedule import Daily, Interval, Schedule
 from aioelect._elector import Elector
@@ -45,6 +46,7 @@ __all__ = [
     "AioelectError",
     "Candidate",
     "ConfigurationError",
+    "Cron",
     "Daily",
     "Elector",
     "EndReason",

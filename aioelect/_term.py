@@ -213,7 +213,8 @@ class Term:
         Each step waits, and may be cancelled at no loss; the note of a finished run is made all the same.
 
         Args:
-            schedule: `Daily(...)`, `Interval(...)`, anything with their methods, or the seconds of an interval.
+            schedule: `Daily(...)`, `Interval(...)`, `Cron(...)`, anything with their methods, or the seconds of an
+                interval.
             key: the name under which finished runs are noted; default: the schedule itself. Two jobs on equal schedules
                 need a key each.
             missed: "skip": of several runs that fell due, only the latest; "catch_up": each of them, in order.

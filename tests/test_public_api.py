@@ -17,6 +17,7 @@ EXPECTED = {
     "AioelectError",
     "Candidate",
     "ConfigurationError",
+    "Cron",
     "Daily",
     "Elector",
     "EndReason",

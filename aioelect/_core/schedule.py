@@ -22,6 +22,7 @@ __all__ = [
     "Schedule",
     "as_schedule",
     "check_missed",
+    "check_tz",
     "due",
     "from_microseconds",
     "to_microseconds",
@@ -53,6 +54,12 @@ def check_missed(value: object) -> Missed:
     if value == "catch_up":
         return "catch_up"
     raise ConfigurationError(f"missed={value!r}; expected 'skip' or 'catch_up'", reason="missed")
+
+
+def check_tz(value: object) -> None:
+    """Refuse what is no time zone."""
+    if not isinstance(value, tzinfo):
+        raise ConfigurationError(f"tz={value!r}; expected a tzinfo, like zoneinfo.ZoneInfo(...)", reason="tz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +155,7 @@ class Daily:
 
     def __post_init__(self) -> None:
         self._time()
-        if not isinstance(self.tz, tzinfo):
-            raise ConfigurationError(f"tz={self.tz!r}; expected a tzinfo, like zoneinfo.ZoneInfo(...)", reason="tz")
+        check_tz(self.tz)
 
     def _time(self) -> time:
         at = self.at
@@ -179,7 +185,8 @@ def as_schedule(value: object) -> Schedule:
     if callable(getattr(value, "after", None)):
         return value  # type: ignore[return-value]  # by its shape
     raise ConfigurationError(
-        f"schedule={value!r}; expected seconds, a timedelta, or a schedule like Daily(...)", reason="schedule"
+        f"schedule={value!r}; expected seconds, a timedelta, or a schedule like Daily(...) or Cron(...)",
+        reason="schedule",
     )
 
 

@@ -19,9 +19,11 @@ pytestmark = pytest.mark.faults
 _SCRIPT = """
 import asyncio, time
 from redis.asyncio import Redis
-from aioelect import Elector, FencedLock, Interval, NotAcquired, _clock
+from zoneinfo import ZoneInfo
+from aioelect import Cron, Elector, FencedLock, Interval, NotAcquired, _clock
 
 port, form, interval, skew, takes = int(sys.argv[1]), sys.argv[2], *map(float, sys.argv[3:6])
+schedule = Cron("* * * * * *", tz=ZoneInfo("Europe/Berlin")) if form.startswith("cron") else Interval(interval)
 _clock.wall = lambda: time.time() + skew
 
 async def run(at, token):
@@ -30,13 +32,12 @@ async def run(at, token):
     emit(event="ends", run=at.timestamp(), token=token)
 
 async def lead(term):
-    async for at in term.once(interval, missed="catch_up"):
+    async for at in term.once(schedule, missed="catch_up"):
         await run(at, term.token)
-        if form == "rotating":
+        if form.endswith("rotating"):
             term.resign()  # each run has another leader, with another clock
 
 async def strike(redis):
-    schedule = Interval(interval)
     while True:
         now = _clock.wall()
         await asyncio.sleep(interval - now % interval)
@@ -51,7 +52,7 @@ async def strike(redis):
 async def main():
     redis = Redis(host="127.0.0.1", port=port)
     emit(event="stands")
-    await (strike(redis) if form == "striking" else Elector(redis, "job", ttl=1.5, observers=()).run(lead))
+    await (strike(redis) if form.endswith("striking") else Elector(redis, "job", ttl=1.5, observers=()).run(lead))
 
 asyncio.run(main())
 """
@@ -95,27 +96,30 @@ def start(server: Server) -> Iterator[Start]:
         yield make
 
 
-@pytest.mark.parametrize("form", ["rotating", "striking"])
+@pytest.mark.parametrize(
+    ("form", "interval", "count"),
+    [("rotating", 0.2, 20), ("striking", 0.2, 20), ("cron, rotating", 1.0, 8)],
+)
 async def test_a_job_of_a_millisecond_in_four_processes_with_skewed_clocks_runs_once_a_tick(
-    start: Start, form: str
+    start: Start, form: str, interval: float, count: int
 ) -> None:
-    interval = 0.2
     cluster = start(form, interval, 0.001)
-    await until(lambda: len(cluster.runs("ends")) >= 20, limit=40)
+    await until(lambda: len(cluster.runs("ends")) >= count, limit=40)
     await asyncio.sleep(2 * interval)
     found = cluster.runs("ends")
     begun = [run for run in cluster.runs("begins") if run <= found[-1]]
-    assert form == "striking" or begun == found
+    assert form.endswith("striking") or begun == found
     ticks = [round(run / interval) for run in found]
     assert ticks == list(range(ticks[0], ticks[0] + len(ticks))), "a tick was run twice, or not at all"
     assert cluster.processes() >= 2
     print(f"{form}: {len(found)} runs of {len(set(ticks))} ticks by {cluster.processes()} processes")  # noqa: T201
 
 
+@pytest.mark.parametrize("form", ["leading", "cron"])
 async def test_a_run_whose_leader_is_killed_half_way_is_taken_over_and_the_others_are_not_repeated(
-    start: Start,
+    start: Start, form: str
 ) -> None:
-    cluster = start("leading", 1.0, 0.6)
+    cluster = start(form, 1.0, 0.6)
     killed: list[float] = []
 
     def another_begins(seen: int) -> bool:

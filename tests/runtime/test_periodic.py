@@ -12,6 +12,7 @@ import pytest
 
 from aioelect import (
     ConfigurationError,
+    Cron,
     Daily,
     Elector,
     FencedLock,
@@ -118,6 +119,13 @@ async def test_a_nightly_job_runs_once_a_night_also_when_the_clocks_are_changed(
     async with FencedLock(ours, NAME, ttl=3600, observers=()) as term:
         await run_days(term, nights, 2, Daily("02:30", ZoneInfo("Europe/Berlin")))
     assert nights == ["29 03:30", "30 02:30"]
+
+
+async def test_the_same_by_a_cron_expression(ours: Process) -> None:
+    nights: list[str] = []
+    async with FencedLock(ours, NAME, ttl=3600, observers=()) as term:
+        await run_days(term, nights, 3, Cron("30 2 * * *", tz=ZoneInfo("Europe/Berlin")))
+    assert nights == ["29 03:00", "30 02:30", "31 02:30"]
 
 
 async def test_a_finished_run_is_not_repeated_by_a_later_leader_whose_clock_is_behind(
