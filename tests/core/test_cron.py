@@ -57,6 +57,11 @@ def test_on_the_nights_on_which_the_clocks_are_changed(expression: str, forward:
     assert that_night(expression, BACK) == back
 
 
+def test_in_the_second_of_two_equal_hours_the_first_one_is_not_offered_again() -> None:
+    second = datetime(2026, 10, 25, 1, 10, tzinfo=UTC)  # 02:10 for the second time
+    assert Cron("30 2 * * *", tz=BERLIN).after(second) == datetime(2026, 10, 26, 1, 30, tzinfo=UTC)
+
+
 @given(
     st.sampled_from(EXPRESSIONS),
     st.sampled_from(
