@@ -46,7 +46,7 @@ class Cron:
     Raises:
         ConfigurationError: an argument is refused, the expression never comes true, or the extra is not installed.
 
-    Example:
+    Examples:
         >>> from zoneinfo import ZoneInfo
         >>> str(Cron("0 3 * * *", tz=ZoneInfo("Europe/Berlin")))
         'cron 0 3 * * * Europe/Berlin'
