@@ -44,7 +44,9 @@ async def test_p9_who_was_paused_after_the_last_check_is_refused_where_the_money
     assert another.output.startswith("paid 95 with token")
     assert "refused, nothing was charged" in paused.output
     warnings = paused.errors.splitlines()
-    assert len(warnings) == 2 and "was refused" in warnings[0] and "had run out while its work" in warnings[1], warnings
+    assert (
+        len(warnings) == 2 and "to charge:17 was refused" in warnings[0] and "had run out while its work" in warnings[1]
+    ), warnings
     assert another.errors == ""
     assert [row[1] for row in read(tmp_path, "SELECT * FROM charges")] == [95]
     assert [row[1] for row in read(tmp_path, "SELECT * FROM orders")] == [95]

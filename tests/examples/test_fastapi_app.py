@@ -94,8 +94,20 @@ class Service:
 async def service(folder: Path, **env: str) -> AsyncIterator[Service]:
     """Four workers that serve, one of whom leads."""
     port = free_port()
-    argv = ("-m", "uvicorn", "--app-dir", str(EXAMPLES), "fastapi_app:app", "--workers", "4", "--port", str(port))
-    with Example(folder, *argv, "--log-level", "warning", env=env) as process:
+    argv: tuple[str, ...] = (
+        "-m",
+        "uvicorn",
+        "--app-dir",
+        str(EXAMPLES),
+        "fastapi_app:app",
+        "--workers",
+        "4",
+        "--port",
+        str(port),
+    )
+    # By default uvicorn kills a worker that takes 5 s to come up, as on a busy machine it may, and starts another.
+    argv += ("--log-level", "warning", "--timeout-worker-healthcheck", "60")
+    with Example(folder, *argv, env=env) as process:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
             found = Service(f"http://127.0.0.1:{port}", process, session)
             await until(found.led, 40)
