@@ -34,6 +34,7 @@ from aioelect.facts import ReleaseOutcome
 
 if TYPE_CHECKING:
     from aioelect._advisory import AdvisoryLock
+    from aioelect._partitions import Partition, Partitions
     from aioelect._postgres.advisory import AdvisoryStore
     from aioelect._postgres.store import PostgresStore
     from aioelect._redis.quorum import QuorumStore
@@ -62,6 +63,8 @@ __all__ = [
     "LeaseTaken",
     "NotAcquired",
     "NotHeld",
+    "Partition",
+    "Partitions",
     "PostgresStore",
     "QuorumStore",
     "ReleaseOutcome",
@@ -84,6 +87,8 @@ __all__ = [
 _LATER = {
     "AdvisoryLock": "aioelect._advisory",
     "AdvisoryStore": "aioelect._postgres.advisory",
+    "Partition": "aioelect._partitions",
+    "Partitions": "aioelect._partitions",
     "PostgresStore": "aioelect._postgres.store",
     "QuorumStore": "aioelect._redis.quorum",
     "ReplicatedStore": "aioelect._redis.replicated",

@@ -15,6 +15,7 @@ from aioelect._core.hold import EndReason
 from aioelect._errors import ConfigurationError, reason_of
 from aioelect.facts import (
     CandidacyFailed,
+    ConsumerFailed,
     DrainOverrun,
     Fact,
     FitnessChanged,
@@ -185,6 +186,11 @@ def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
             kind = type(error).__name__
             extra = _of(fact, reason_of(error))
             _logger.error(message, fact.name, fact.identity, kind, error, extra=extra, exc_info=error)
+        case ConsumerFailed(error=error):
+            message = "%s: the consumer of %s failed, and is started again in %.3f s: %s: %s"
+            kind = type(error).__name__
+            extra = _of(fact, reason_of(error))
+            _logger.error(message, fact.name, fact.identity, fact.again_in, kind, error, extra=extra, exc_info=error)
         case _:
             pass
 
@@ -197,7 +203,7 @@ def _say(level: int, message: str, term: TermInfo, *more: object, reason: str | 
 
 
 def _of(
-    who: FitnessChanged | StoreFailing | StoreRecovered | CandidacyFailed, reason: str | None = None
+    who: FitnessChanged | StoreFailing | StoreRecovered | CandidacyFailed | ConsumerFailed, reason: str | None = None
 ) -> dict[str, object]:
     return _fields(who.name, who.identity, reason=reason)
 

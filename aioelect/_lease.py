@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import os
 import socket
@@ -97,6 +98,13 @@ class Session:
             )
         self.observers = Observers(observers)
         self.observers(Declared(self.name, self.timing.ttl))
+
+    def named(self, name: str) -> Session:
+        """The same for another name."""
+        other = copy.copy(self)
+        other.name = check_name(name)
+        other.observers(Declared(other.name, other.timing.ttl))
+        return other
 
     @property
     def identity(self) -> str:

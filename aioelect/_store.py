@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from aioelect._core.shares import Member
 from aioelect._errors import ConfigurationError
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "Mark",
     "MarkStore",
     "Marked",
+    "Member",
+    "MemberStore",
     "Notice",
     "NoticeKind",
     "OperatorStore",
@@ -41,6 +44,7 @@ __all__ = [
     "Store",
     "Watch",
     "Watchful",
+    "members_of",
     "roles_of",
 ]
 
@@ -139,6 +143,7 @@ class NoticeKind(enum.Enum):
     ACQUIRED = "acquired"
     RELEASED = "released"
     STEP_DOWN = "step down"  # somebody has asked the holder to: a renewal tells
+    MEMBERS = "members"  # of a group: one came or went, or has let something go
     RESYNC = "resync"  # notices may have been missed: ask the store
 
 
@@ -162,6 +167,7 @@ class Capabilities:
     tells: bool = False  # it is `Watchful`: it may learn by itself that a claim is gone
     roles: bool = False  # it is a `RoleStore`: it knows candidates, and passes requests on to the leader
     marks: bool = False  # it is a `MarkStore`: it remembers which runs of a schedule are finished
+    members: bool = False  # it is a `MemberStore`: it knows who takes part in a group
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,4 +324,24 @@ def marks_of(store: Store, what: str) -> MarkStore:
     raise ConfigurationError(
         f"{what}: {type(store).__name__} does not remember which runs are finished; use Redis for this name",
         reason="store",
+    )
+
+
+@runtime_checkable
+class MemberStore(Store, Protocol):
+    """What a store that knows the members of a group can be asked (`Capabilities.members`)."""
+
+    async def attend(self, group: str, member: Member, *, tell: bool, limit: float) -> tuple[Member, ...]:
+        """List a member for `member.remaining` seconds, 0.0: not any more; and learn who takes part now.
+
+        Who listens to the group's name is told when a member comes or goes, and when this one says so (`tell`).
+        """
+
+
+def members_of(store: Store, what: str) -> MemberStore:
+    """The store as one of groups, or ConfigurationError: `what` asks for more than it can do."""
+    if store.capabilities.members and isinstance(store, MemberStore):
+        return store
+    raise ConfigurationError(
+        f"{what}: {type(store).__name__} does not know who takes part; use Redis for this name", reason="store"
     )

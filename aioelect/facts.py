@@ -24,6 +24,7 @@ __all__ = [
     "CandidacyBegan",
     "CandidacyFailed",
     "CandidacyOver",
+    "ConsumerFailed",
     "Declared",
     "DrainOverrun",
     "Fact",
@@ -194,7 +195,7 @@ class StoreFailed(NamedTuple):
     """One request brought no usable answer."""
 
     name: str
-    request: Literal["acquire", "renew", "release"]
+    request: Literal["acquire", "renew", "release", "attend"]
     reason: str  # one short word or phrase out of few: "timeout", "connection", "readonly"
 
 
@@ -225,6 +226,15 @@ class CandidacyFailed(NamedTuple):
     error: Exception
 
 
+class ConsumerFailed(NamedTuple):
+    """A consumer of a partition has raised, or could not be started; it is started again after a while."""
+
+    name: str  # of the partition
+    identity: str
+    error: Exception
+    again_in: float
+
+
 class WriteRefused(NamedTuple):
     """A write target has seen a newer token: a superseded term of this process was kept from writing.
 
@@ -248,6 +258,7 @@ Fact = (
     | CandidacyBegan
     | CandidacyOver
     | CandidacyFailed
+    | ConsumerFailed
     | AcquisitionFailed
     | TermBegan
     | RenewalConfirmed

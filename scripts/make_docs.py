@@ -42,7 +42,9 @@ def script(name: str) -> str:
 
 def pages() -> dict[Path, dict[str, str]]:
     """What is generated, by page and mark."""
-    scripts = {name: script(name) for name in ("acquire", "renew", "release", "ask", "describe", "mark", "evict")}
+    scripts = {
+        name: script(name) for name in ("acquire", "renew", "release", "ask", "describe", "mark", "evict", "attend")
+    }
     acl = f"```\n{(DOCS / 'acl.txt').read_text().strip()}\n```"
     run, cases = results.load(DOCS / "performance.json"), stage.cases()
     return {

@@ -17,6 +17,7 @@ PRINTS = {
         ["asked: pod-a", "finishing the batch under token True", "stepped down: True"],
     ],
     "migrating.md": [["changing the stock\nchanging the stock"], ["looking for due jobs"]],
+    "partitions.md": [["partition 3, token 1", "held here: [0, 1, 2, 3] of ('"]],
     "periodic.md": [
         ["three ticks"],
         ["cleaning up for", "token True", "done"],

@@ -33,6 +33,8 @@ EXPECTED = {
     "LeaseTaken",
     "NotAcquired",
     "NotHeld",
+    "Partition",
+    "Partitions",
     "PostgresStore",
     "QuorumStore",
     "ReleaseOutcome",

@@ -22,6 +22,7 @@ from aioelect._store import (
     Holder,
     Mark,
     Marked,
+    Member,
     Record,
     Refused,
     Released,
@@ -38,6 +39,7 @@ __all__ = [
     "Route",
     "acquire",
     "ask",
+    "attend",
     "describe",
     "evaluate",
     "evict",
@@ -172,6 +174,12 @@ async def evict(route: Route, keys: Keys, token: int, deadline: float) -> Releas
     return wire_roles.evict_reply(
         await evaluate(route, "evict", keys.record, wire_roles.evict_args(token, keys), deadline)
     )
+
+
+async def attend(route: Route, keys: Keys, member: Member, deadline: float, *, tell: bool) -> tuple[Member, ...]:
+    """Take part in a group, or leave, and learn who does."""
+    arguments = wire_roles.attend_args(member, keys, tell=tell)
+    return wire_roles.attend_reply(await evaluate(route, "attend", keys.members, arguments, deadline))
 
 
 async def evaluate(route: Route, name: str, keys: Places, arguments: Command, deadline: float) -> object:

@@ -25,6 +25,7 @@ from aioelect._store import (
     Holder,
     Mark,
     Marked,
+    Member,
     Record,
     Refused,
     Released,
@@ -46,7 +47,7 @@ __all__ = ["RedisStore", "deadline_in", "explained", "open_store", "origin_of"]
 
 _floors = Floors(65536)
 
-_CAPABILITIES = Capabilities(roles=True, marks=True)
+_CAPABILITIES = Capabilities(roles=True, marks=True, members=True)
 
 
 class RedisStore:
@@ -132,6 +133,12 @@ class RedisStore:
         keys = wire.keys_of(self._prefix, claim.name)
         with explained(claim.name, keys, claim.owner):
             return await scripts.mark(runtime_of(self._origin).route, keys, claim, mark, deadline_in(limit))
+
+    async def attend(self, group: str, member: Member, *, tell: bool, limit: float) -> tuple[Member, ...]:
+        """Take part in a group, or leave, and learn who does."""
+        keys = wire.keys_of(self._prefix, group)
+        with explained(group, keys):
+            return await scripts.attend(runtime_of(self._origin).route, keys, member, deadline_in(limit), tell=tell)
 
     def watch(self, name: str) -> Watch:
         """Listen to the notices of a name."""

@@ -95,6 +95,7 @@ class Keys:
     record: Places  # what a claim consists of
     all: Places  # and who stands for it
     runs: Places  # and what is finished in its name
+    members: Places  # who takes part, where it is the name of a group
 
 
 @functools.lru_cache(1024)
@@ -104,7 +105,14 @@ def keys_of(prefix: str, name: str) -> Keys:
     fence, candidates = claim + b":fence", claim + b":candidates"
     record = (claim, fence)
     return Keys(
-        claim, fence, claim + b":events", candidates, record, (*record, candidates), (*record, claim + b":periods")
+        claim,
+        fence,
+        claim + b":events",
+        candidates,
+        record,
+        all=(*record, candidates),
+        runs=(*record, claim + b":periods"),
+        members=(claim + b":members",),
     )
 
 
@@ -195,6 +203,8 @@ def parse_notice(payload: object) -> Notice:
             return Notice(NoticeKind.RELEASED, holder)
         case [b"1", b"asked", _, term, *_]:
             return Notice(NoticeKind.STEP_DOWN, Holder(None, None, name_of(term), None))
+        case [b"1", b"members", who, *_]:
+            return Notice(NoticeKind.MEMBERS, Holder(None, None, name_of(who), None))
     return _RESYNC
 
 

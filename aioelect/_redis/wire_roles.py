@@ -1,8 +1,9 @@
-"""The border to Redis for what goes beyond the claims: who leads and stands, requests, finished runs. See `wire`."""
+"""The border to Redis for what goes beyond the claims: who leads, stands and takes part, requests, finished runs."""
 
 from __future__ import annotations
 
-from aioelect._store import Candidate, Claim, Holder, Mark, Marked, Record, Refused, Released, StepDown
+from aioelect._core.shares import MAX_PARTITIONS
+from aioelect._store import Candidate, Claim, Holder, Mark, Marked, Member, Record, Refused, Released, StepDown
 
 from .wire import (
     Command,
@@ -18,7 +19,17 @@ from .wire import (
     token_of,
 )
 
-__all__ = ["ask_args", "ask_reply", "describe_reply", "evict_args", "evict_reply", "mark_args", "mark_reply"]
+__all__ = [
+    "ask_args",
+    "ask_reply",
+    "attend_args",
+    "attend_reply",
+    "describe_reply",
+    "evict_args",
+    "evict_reply",
+    "mark_args",
+    "mark_reply",
+]
 
 
 def ask_args(request: StepDown, keys: Keys) -> Command:
@@ -85,6 +96,35 @@ def mark_reply(reply: object, claim: Claim) -> Marked | Refused:
         case [1, instant, *_]:
             return Marked(token_of(instant))
     return refused_of(reply, claim)
+
+
+def attend_args(member: Member, keys: Keys, *, tell: bool) -> Command:
+    """ARGV of attend.lua."""
+    held = sum(1 << number for number in member.holds)
+    entry = b"%d %x %b" % (member.stays, held, text_of(member.identity))
+    listed = milliseconds(member.remaining) if member.remaining > 0 else b"0"
+    return member.id.encode(), entry, listed, b"1" if tell else b"0", keys.channel
+
+
+def attend_reply(reply: object) -> tuple[Member, ...]:
+    """What attend.lua answered."""
+    match reply:
+        case [int(now), list(entries), *_]:
+            pairs = zip(entries[::2], entries[1::2], strict=False)
+            return tuple(m for m in (_member(entry, until, now) for entry, until in pairs) if m is not None)
+    raise Malformed
+
+
+def _member(entry: object, until: object, now: int) -> Member | None:
+    match entry.split(b" ", 3) if isinstance(entry, bytes) else ():
+        case [who, stays, held, identity] if isinstance(until, bytes):
+            try:
+                bits, left = int(held, 16), float(until) - now
+            except ValueError:
+                return None
+            holds = frozenset(number for number in range(MAX_PARTITIONS) if bits >> number & 1)
+            return Member(name_of(who) or "", name_of(identity) or "", holds, stays == b"1", max(0.0, left / 1000))
+    return None
 
 
 def _heir(following: object, term: object, now: int) -> str | None:

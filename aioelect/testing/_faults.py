@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -28,6 +29,7 @@ from aioelect._store import (
     Holder,
     Mark,
     Marked,
+    Member,
     Record,
     Refused,
     Released,
@@ -36,6 +38,7 @@ from aioelect._store import (
     Store,
     Watchful,
     marks_of,
+    members_of,
     roles_of,
 )
 from aioelect._term import Term
@@ -48,8 +51,9 @@ __all__ = ["Faults", "Request", "Silence"]
 
 A = TypeVar("A")
 
-Request = Literal["acquire", "renew", "release", "describe", "ask", "mark"]
-"""What is asked of a store; the last three: who leads, a request to step down, and the note of a finished run."""
+Request = Literal["acquire", "renew", "release", "describe", "ask", "mark", "attend"]
+"""What is asked of a store; the last four: who leads, a request to step down, the note of a finished run, and
+who takes part in a group."""
 
 _PATIENCE = 5.0  # seconds that the store gets for what the test itself asks of it
 
@@ -126,7 +130,7 @@ class Faults:
         Args:
             count: how many.
             request: only those of one kind: "acquire", "renew", "release", "describe" (who leads?), "ask" (to step
-                down) or "mark" (a run is finished).
+                down), "mark" (a run is finished) or "attend" (who takes part in a group).
             error: what comes out; default: a StoreUnavailable. (A StoreRejected is a store that refuses to serve.)
         """
         self._plans.append(_Plan(request, count, error, carried_out=False))
@@ -137,7 +141,7 @@ class Faults:
         Args:
             count: how many; None: all, until `heal`.
             request: only those of one kind: "acquire", "renew", "release", "describe" (who leads?), "ask" (to step
-                down) or "mark" (a run is finished).
+                down), "mark" (a run is finished) or "attend" (who takes part in a group).
         """
         self._plans.append(_Plan(request, float("inf") if count is None else count, Silence(), carried_out=True))
 
@@ -233,6 +237,11 @@ class Faults:
         """Note a finished run in the holder's name."""
         store = marks_of(self._store, "mark")
         return await self._ask("mark", claim, lambda: store.mark(claim, mark, limit=limit), limit)
+
+    async def attend(self, group: str, member: Member, *, tell: bool, limit: float) -> tuple[Member, ...]:
+        """Take part in a group, or leave, and learn who does."""
+        ask = partial(members_of(self._store, "attend").attend, group, member, tell=tell, limit=limit)
+        return await self._ask("attend", _about(group), ask, limit)
 
     def on_loss(self, claim: Claim, tell: Callable[[], None]) -> None:
         """Call `tell` once the wrapped store finds out by itself that a claim is gone, if it is one that may."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aioelect import _clock
 from aioelect._channel import Channel, Subscription
@@ -24,6 +24,7 @@ from aioelect._store import (
     Holder,
     Mark,
     Marked,
+    Member,
     Notice,
     NoticeKind,
     Record,
@@ -79,6 +80,7 @@ class MemoryServer:
 
     records: dict[str, Entry] = field(default_factory=dict)
     channels: dict[tuple[MemoryStore, str], Channel] = field(default_factory=dict)
+    groups: dict[str, dict[str, tuple[float, Member]]] = field(default_factory=dict)  # by id: until when
     muted: bool = False
 
     def record(self, name: str) -> Entry:
@@ -189,6 +191,18 @@ class MemoryServer:
             noted = finished[mark.schedule] = mark.at
         return Marked(noted)
 
+    def attend(self, group: str, member: Member, *, tell: bool) -> tuple[Member, ...]:
+        """One step of the server."""
+        now, listed = _clock.now(), self.groups.setdefault(group, {})
+        for who in [who for who, (until, _) in listed.items() if until <= now]:
+            del listed[who]
+        known = listed.pop(member.id, None) is not None
+        if member.remaining > 0:
+            listed[member.id] = (now + member.remaining, member)
+        if tell or known == (member.remaining <= 0):
+            self.tell(group, Notice(NoticeKind.MEMBERS, Holder(None, None, member.id, None)))
+        return tuple(replace(other, remaining=until - now) for until, other in listed.values())
+
     def _kept(self, record: Entry, identity: str, stand: Stand) -> Kept | None:
         now, kept = _clock.now(), record.kept
         if kept is None or kept.after != record.id:
@@ -254,7 +268,7 @@ class MemoryStore:
     @property
     def capabilities(self) -> Capabilities:
         """All that a store can do."""
-        return Capabilities(roles=True, marks=True)
+        return Capabilities(roles=True, marks=True, members=True)
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free."""
@@ -287,6 +301,11 @@ class MemoryStore:
         """Note a finished run in the holder's name."""
         _check(limit, claim.name)
         return self.server.mark(claim, mark)
+
+    async def attend(self, group: str, member: Member, *, tell: bool, limit: float) -> tuple[Member, ...]:
+        """Take part in a group, or leave, and learn who does."""
+        _check(limit, group)
+        return self.server.attend(group, member, tell=tell)
 
     def watch(self, name: str) -> Subscription:
         """Listen to the notices of a name."""
