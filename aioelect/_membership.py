@@ -18,7 +18,7 @@ import anyio
 from aioelect import _clock
 from aioelect._background import outlast, spawn
 from aioelect._candidacy import Candidacy
-from aioelect._core.shares import Member, decide
+from aioelect._core.shares import Member, decide, quotas
 from aioelect._core.timing import EXPIRY_LAG, RELEASE_LIMIT
 from aioelect._errors import (
     AioelectError,
@@ -66,6 +66,7 @@ class Membership:
         self._failures = 0
         self._failing_since = 0.0
         self._served = False
+        self._quotas: dict[str, int] = {}
         self._settles_at = 0.0
         self.task = spawn(self._run(), f"membership in {group}")
 
@@ -121,8 +122,9 @@ class Membership:
             self._tell = self._tell or tell
             return self._after_failure(exc)
         self._after_success()
-        if _told(members) != _told(self.members):
-            self._settles_at = _clock.now() + _SETTLING * timing.interval
+        now, due = _clock.now(), quotas(len(self._sessions), members)
+        if due != self._quotas:
+            self._quotas, self._settles_at = due, now + _SETTLING * timing.interval
         self.members = members
         if not self._leaving:
             moves = decide(
@@ -130,7 +132,7 @@ class Membership:
                 self._id,
                 members,
                 frozenset(self._stopping),
-                settled=_clock.now() >= self._settles_at,
+                settled=now >= self._settles_at,
             )
             for number in moves.let_go:
                 self._let_go(number)
@@ -139,7 +141,10 @@ class Membership:
             if moves.take:
                 self._changed.set()  # the others are to know it soon
         # Whoever falls out earlier has failed to tell: its partitions become free then.
-        return min([timing.interval, *(m.remaining + EXPIRY_LAG for m in self.members if m.id != self._id)])
+        pauses = [m.remaining + EXPIRY_LAG for m in members if m.id != self._id]
+        if now < self._settles_at:
+            pauses.append(self._settles_at - now)
+        return min([timing.interval, *pauses])
 
     def _as_member(self, listed: float) -> Member:
         return Member(self._id, self._identity, frozenset(self._serving), not self._leaving, listed)
@@ -176,9 +181,10 @@ class Membership:
     # -- its partitions
 
     def _let_go(self, number: int) -> None:
-        if number not in self._stopping:
+        candidacy = self._serving.get(number)  # it may have ended by itself since that was decided
+        if candidacy is not None and number not in self._stopping:
             self._stopping.add(number)
-            spawn(self._stop(number, self._serving[number]), f"stop of {self._sessions[number].name}")
+            spawn(self._stop(number, candidacy), f"stop of {self._sessions[number].name}")
 
     async def _stop(self, number: int, candidacy: Candidacy) -> None:
         await candidacy.stop()
@@ -233,7 +239,3 @@ class Membership:
                 pause = self._timing.outage_delay(failures, random.random())
                 self._observers(ConsumerFailed(session.name, self._identity, error, pause))
             await asyncio.sleep(pause)
-
-
-def _told(members: Sequence[Member]) -> dict[str, tuple[frozenset[int], bool]]:
-    return {member.id: (member.holds, member.stays) for member in members}

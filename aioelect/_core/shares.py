@@ -56,8 +56,9 @@ def decide(
 ) -> Moves:
     """What member `me` does next; `stopping`: what it holds and lets go already.
 
-    `settled`: all have told the same twice, so what they told is what they hold. Before that nobody gives up the one
-    more that others may hold: two members with old news of each other might both give up theirs, and take them back.
+    `settled`: the quotas have been the same for so long that all have told of themselves meanwhile. Before that nobody
+    gives up the one more that some may hold: two members with old news of each other might both give up theirs, and
+    take them back.
     """
     members = sorted(members, key=lambda member: member.id)
     quota = quotas(count, members)

@@ -146,7 +146,8 @@ class Group:
         try:
             await until(is_fair, PATIENCE)
         except AssertionError:
-            raise AssertionError(f"not fair: {self.shares()} by {sorted(self.members)}") from None
+            said = {who: (child.returncode, child.stderr[-2000:]) for who, child in self.members.items()}
+            raise AssertionError(f"not fair after {after}: {self.shares()}; {said}") from None
         self.waits.append((now() - since, after))
 
 

@@ -30,6 +30,7 @@ class Copy:
         self.store = Process(server, key=who, latency=LATENCY)
         self.heard = Heard()
         self.drain = drain
+        self.slow: dict[int, float] = {}  # by partition
         self.partitions = Partitions(
             self.store, "orders", count=count, ttl=TTL, identity=who, observers=[self.heard], drain_limit=60
         )
@@ -49,7 +50,7 @@ class Copy:
         finally:
             try:
                 with partition.term.cleanup():
-                    await asyncio.sleep(self.drain)
+                    await asyncio.sleep(self.slow.get(number, self.drain))
             finally:
                 self.at_work.discard(number)
                 at_work.discard((number, "somebody"))
@@ -133,13 +134,18 @@ async def test_p7_a_partition_is_let_go_only_when_its_consumer_has_ended_and_the
     slow, other = Copy(server, "slow"), Copy(server, "other")
     part = await join(stack, slow)
     await until(lambda: len(slow.numbers) == COUNT, 60)
+    await asyncio.sleep(INTERVAL)  # and has told
     slow.drain = 5 * TTL
     await join(stack, other)
     await asyncio.sleep(4 * TTL)
     assert len(slow.at_work) == COUNT and other.numbers == set(), "it was let go with its consumer at work"
+    assert {verb for verb, _ in other.store.calls} == {"attend"}, "what is not free was tried"
     await until(lambda: fair(slow, other), 60)
-    slow.drain = 0.0
-    leaving = asyncio.create_task(part.aclose())
+    last = min(slow.numbers)
+    slow.drain, slow.slow[last] = 0.0, 2 * TTL
+    began, leaving = elapsed(), asyncio.create_task(part.aclose())
+    await until(lambda: len(other.numbers) == COUNT - 1, 60)
+    assert elapsed() - began < INTERVAL and slow.at_work == {last}
     await until(lambda: len(other.numbers) == COUNT, 60)
     await leaving
 
