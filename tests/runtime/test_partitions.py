@@ -11,8 +11,12 @@ from functools import partial
 
 import pytest
 
-from aioelect import ConfigurationError, Partition, Partitions, StoreRejected, StoreUnavailable
+from aioelect import ConfigurationError, Partition, Partitions, StoreRejected, StoreUnavailable, _clock
+from aioelect._core import hold
+from aioelect._keeper import Keeper
+from aioelect._store import Claim
 from aioelect.facts import CandidacyFailed, ConsumerFailed, StoreFailing, StoreRecovered
+from aioelect.testing._faults import Request
 from aioelect.testing._memory import MemoryServer
 from runtime.conftest import LATENCY, Heard
 from support.process import Process
@@ -225,6 +229,32 @@ async def test_while_consumers_end_one_by_one_a_member_tells_of_itself_twenty_ti
     for copy in copies:
         told = sum(verb == "attend" for verb, _ in copy.store.calls)
         assert told <= 20 * (elapsed() - began) + 3
+
+
+async def test_a_partition_that_is_lost_while_its_member_hears_that_it_has_too_many_does_no_harm(
+    server: MemoryServer, stack: AsyncExitStack
+) -> None:
+    crowded, other = Copy(server, "crowded", 4, drain=0.0), Copy(server, "other", 4)
+    await join(stack, crowded)
+    await until(lambda: len(crowded.numbers) == 4, 60)
+    await asyncio.sleep(2 * INTERVAL)
+    joined = False
+
+    def lose(request: Request, claim: Claim) -> None:
+        if joined and request == "attend":
+            for partition in crowded.partitions.held:
+                keeper = partition.term._supervisor
+                assert isinstance(keeper, Keeper)
+                keeper._feed(hold.Refused(_clock.now()))
+
+    crowded.store.before = lose  # its answer is then on its way for longer than it takes to stop
+    crowded.store.delay(LATENCY, 0.1)
+    joined = True
+    await join(stack, other)
+    await until(lambda: not crowded.numbers, 60)
+    joined = False
+    await until(lambda: len(crowded.numbers) == len(other.numbers) == 2, 60)
+    assert crowded.partitions.is_taking_part
 
 
 # -- consumers ---------------------------------------------------------------------------------------------------------
