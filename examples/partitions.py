@@ -12,6 +12,7 @@ nothing is left out, done twice or done late, whatever happens to a copy half-wa
 import asyncio
 import signal
 import sys
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -40,7 +41,7 @@ async def consume(redis: Redis, partition: Partition) -> None:
     try:
         last = await redis.get(position) or "0"
         while True:
-            found = await redis.xread({stream: last}, count=10, block=1000)
+            found: Any = await redis.xread({stream: last}, count=10, block=1000)
             for identifier, order in found[0][1] if found else ():
                 # StaleToken: another has this partition, and we were too slow to notice.
                 await guard.run(partition.term, APPLY, [position, done], [identifier, order["text"]])
