@@ -30,7 +30,7 @@ __all__ = ["Partition", "Partitions"]
 class Partition:
     """One partition in the hands of one consumer: its number, from 0 on, and the term under which it is consumed.
 
-    Example:
+    Examples:
         >>> async def consume(partition: Partition) -> None:
         ...     print(partition.number, partition.term.token)
     """
@@ -58,7 +58,7 @@ class Partitions:
         ConfigurationError: an argument is refused, or the store does not know who takes part (only one Redis does, or
             one with replicas or a cluster).
 
-    Example:
+    Examples:
         >>> await Partitions(redis, "orders", count=64).run(consume)  # doctest: +SKIP
     """
 
