@@ -1,7 +1,8 @@
 """Fill the generated parts of the docs.
 
-The state diagram comes from the table in `_core/hold.py`, the scripts and the ACL line from their files, the measured
-figures from docs/performance.json. Run it after changing one of them (`make docs`); a test fails when it was forgotten.
+The state diagram comes from the table in `_core/hold.py`, the scripts, the examples and the ACL line from their files,
+the measured figures from docs/performance.json. Run it after changing one of them (`make docs`); a test fails when it
+was forgotten.
 With --check it changes nothing and exits with 1 if something is out of date.
 """
 
@@ -40,6 +41,11 @@ def script(name: str) -> str:
     return f"```lua\n{(SCRIPTS / f'{name}.lua').read_text().strip()}\n```"
 
 
+def example(name: str) -> dict[str, str]:
+    """One example, whole."""
+    return {name: f"```python\n{(ROOT / 'examples' / f'{name}.py').read_text().strip()}\n```"}
+
+
 def pages() -> dict[Path, dict[str, str]]:
     """What is generated, by page and mark."""
     scripts = {
@@ -49,6 +55,8 @@ def pages() -> dict[Path, dict[str, str]]:
     run, cases = results.load(DOCS / "performance.json"), stage.cases()
     return {
         DOCS / "architecture.md": {"states": diagram(), **scripts},
+        DOCS / "critical-section.md": example("critical_section"),
+        DOCS / "nightly.md": example("nightly"),
         DOCS / "operations.md": {"acl": acl},
         DOCS / "performance.md": {
             "where": page.where(run),
@@ -57,6 +65,8 @@ def pages() -> dict[Path, dict[str, str]]:
             "figures": page.figures(run, cases),
             "definitions": page.definitions(run, cases),
         },
+        DOCS / "scheduler.md": example("scheduler"),
+        DOCS / "web-service.md": example("fastapi_app") | example("aiohttp_app"),
         ROOT / "README.md": {"performance": page.readme(run)},
     }
 
