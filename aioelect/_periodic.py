@@ -69,12 +69,24 @@ class Ticks(AsyncIterator[None]):
 class Runs(AsyncIterator[datetime]):
     """See `Term.once`."""
 
-    def __init__(self, kept: Kept, marker: Marker, schedule: Schedule, name: str, missed: Missed) -> None:
+    def __init__(
+        self,
+        kept: Kept,
+        marker: Marker,
+        schedule: Schedule,
+        name: str,
+        missed: Missed,
+        begin: datetime | None,
+        *,
+        wait: bool,
+    ) -> None:
         self._kept = kept
         self._marker = marker
         self._schedule = schedule
         self._name = name
         self._missed: Missed = missed
+        self._begin = begin
+        self._wait = wait
         self._done: datetime | None = None  # what the cluster has finished, as far as we know
         self._running: datetime | None = None  # handed out
 
@@ -90,12 +102,14 @@ class Runs(AsyncIterator[datetime]):
             self._done = noting.result()
         await asyncio.sleep(0)  # a step always lets a cancellation in
         if self._done is None:
-            self._done = await self._noted(_wall(), first=True)
+            self._done = await self._noted(self._begin or _wall(), first=True)
         while self._done is not None and hold.is_leader(self._kept.state, now := _clock.now()):
             wall = _wall()
             self._running = due(self._schedule, self._done, wall, self._missed)
             if self._running is not None:
                 return self._running
+            if not self._wait:
+                break
             left = (following(self._schedule, self._done) - wall).total_seconds()
             await asyncio.sleep(min(left, _LOOK, hold.life_left(self._kept.state, now)))
         raise StopAsyncIteration

@@ -14,7 +14,7 @@ import anyio
 from aioelect import _clock
 from aioelect._core import hold
 from aioelect._core.names import check_identity, check_key
-from aioelect._core.schedule import Beat, Missed, Schedule, as_schedule, check_missed
+from aioelect._core.schedule import Beat, Missed, Schedule, as_schedule, check_begin, check_missed
 from aioelect._core.timing import MAX_TTL, Duration, seconds
 from aioelect._errors import ConfigurationError, NotHeld
 from aioelect._periodic import Runs, Ticks
@@ -202,7 +202,13 @@ class Term:
         return Ticks(self._supervisor, Beat.of(interval, jitter, missed), immediately=immediately)
 
     def once(
-        self, schedule: Schedule | Duration, *, key: str | None = None, missed: Missed = "skip"
+        self,
+        schedule: Schedule | Duration,
+        *,
+        key: str | None = None,
+        missed: Missed = "skip",
+        begin: datetime | None = None,
+        wait: bool = True,
     ) -> AsyncIterator[datetime]:
         """Runs of a schedule, each of them once for the whole cluster: its instant, when it is due and we lead.
 
@@ -218,6 +224,8 @@ class Term:
             key: the name under which finished runs are noted; default: the schedule itself. Two jobs on equal schedules
                 need a key each.
             missed: "skip": of several runs that fell due, only the latest; "catch_up": each of them, in order.
+            begin: the instant, with a time zone, after which runs count when nothing is noted yet; default: now.
+            wait: False: end when no run is due, rather than wait for the next one.
 
         Raises:
             ConfigurationError: an argument is refused, or the store can't remember runs.
@@ -229,7 +237,8 @@ class Term:
         """
         found = as_schedule(schedule)
         name = check_key(str(found) if key is None else key)
-        return Runs(self._supervisor, self._supervisor.marker(), found, name, check_missed(missed))
+        missed, begin = check_missed(missed), check_begin(begin)
+        return Runs(self._supervisor, self._supervisor.marker(), found, name, missed, begin, wait=wait)
 
     @contextmanager
     def cleanup(self) -> Iterator[None]:

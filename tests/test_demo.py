@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import io
+import json
 import os
 import pty
 import re
@@ -28,6 +29,7 @@ from aioelect.testing import _janitor as janitor
 from support import servers
 from support.processes import spawn
 from support.servers import Server
+from support.topologies import Cluster
 from support.wait import until, until_sync
 
 # A test run in the background of a shell has SIGINT ignored, and hands that down.
@@ -264,6 +266,26 @@ def test_a_step_that_does_not_show_what_it_must_is_named_and_the_exit_code_is_1(
     assert re.search(r"NOT SHOWN|✗", demo.output)
     assert re.search(r"step 1: [ABC] ended without 'work'", demo.output)
     assert "How to go on" not in demo.output
+
+
+@pytest.mark.slow
+def test_as_json_it_prints_what_was_measured_and_it_runs_on_a_cluster(tmp_path: Path) -> None:
+    with Cluster(servers.newest()) as cluster:
+        url = cluster.nodes[0].url.replace("redis://", "redis+cluster://")
+        with Demo(tmp_path, "demo", "--json", "--redis", url) as demo:
+            until_sync(lambda: demo.process.poll() is not None, LIMIT)
+            demo._reader.join(timeout=10)
+    found = json.loads(demo.output)
+    assert (demo.process.returncode, found["shown"], found["not_shown"]) == (0, True, [])
+    pause = {"fenced", "ttl", "at_check", "paused", "order", "tokens", "rows", "valid", "lost", "quantity", "wanted"}
+    assert {name: set(step) for name, step in found.items() if isinstance(step, dict)} == {
+        "election": {"stood", "led", "worked", "took"},
+        "hand_over": {"took", "left", "stopped", "exit_code", "tokens"},
+        "take_over": {"took", "left", "ttl", "tokens"},
+        "pause_without_fence": pause,
+        "pause_with_fence": pause,
+    }
+    assert (found["pause_without_fence"]["quantity"], found["pause_with_fence"]["quantity"]) == (120, 95)
 
 
 @pytest.mark.parametrize("absent", ["click", "rich"])

@@ -21,6 +21,7 @@ __all__ = [
     "Missed",
     "Schedule",
     "as_schedule",
+    "check_begin",
     "check_missed",
     "check_tz",
     "due",
@@ -60,6 +61,15 @@ def check_tz(value: object) -> None:
     """Refuse what is no time zone."""
     if not isinstance(value, tzinfo):
         raise ConfigurationError(f"tz={value!r}; expected a tzinfo, like zoneinfo.ZoneInfo(...)", reason="tz")
+
+
+def check_begin(value: object) -> datetime | None:
+    """Where a schedule begins, or ConfigurationError; None: now."""
+    if value is None:
+        return None
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    raise ConfigurationError(f"begin={value!r}; expected a datetime with a time zone", reason="begin")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 
 from aioelect.cli.address import given
+from aioelect.cli.bench import bench
 from aioelect.cli.demo.verdict import Unable
 from aioelect.cli.doctor.command import doctor
 from aioelect.cli.exits import Exit
@@ -34,13 +36,14 @@ def cli() -> None:
     """Locks and leader election for asyncio services on Redis."""
 
 
-for command in (run, elect, ls, show, watch, stepping_down, release, doctor):
+for command in (run, elect, ls, show, watch, stepping_down, release, doctor, bench):
     cli.add_command(command)
 
 
 @cli.command()
 @click.option("--redis", "url", metavar="URL", help="Use this server (redis://...) instead of starting an own one.")
-def demo(url: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print only what was measured, with fields that stay.")
+def demo(url: str | None, as_json: bool) -> None:
     """Watch an election, a hand-over, a take-over and a fence at work.
 
     Real processes and real signals, in about 15 seconds. Starts a server of its own unless --redis is given. The exit
@@ -56,7 +59,10 @@ def demo(url: str | None) -> None:
         from aioelect.testing._shelter import Shelter  # noqa: PLC0415
 
         with Shelter("demo") as shelter:
-            code = perform(View(Console(highlight=False)), shelter, url and given(url))
+            story = perform(View(Console(highlight=False, quiet=as_json)), shelter, url and given(url))
+        if as_json:
+            click.echo(json.dumps(story.as_dict(), default=sorted))
+        code = story.exit_code
     except KeyboardInterrupt:
         click.echo("\nInterrupted. The demo's processes and its folder are gone.")
         code = INTERRUPTED

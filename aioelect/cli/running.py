@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import timedelta
 from functools import partial
 
 import click
@@ -20,6 +21,7 @@ from aioelect.cli.exits import Exit, ended_by, failed
 from aioelect.cli.job.job import Job, NotStarted
 from aioelect.cli.job.plan import plan_of
 from aioelect.cli.job.terminal import Terminal
+from aioelect.cli.period import once_per, period_of
 
 __all__ = ["elect", "run"]
 
@@ -67,9 +69,12 @@ class Desk:
         self._over = self.told_to_end is not None
         return code
 
-    def done(self) -> None:
-        """The command has ended for good: its code is the result, whatever comes now."""
-        self._over = True
+    async def last_job(self, term: Term) -> int:
+        """The same, where the command's code is the result whatever comes after it."""
+        try:
+            return await self.job(term)
+        finally:
+            self._over = True
 
     def _came(self, number: int) -> None:
         if number in _ENDING:
@@ -126,6 +131,13 @@ def _common(function: Callable[..., None]) -> Callable[..., None]:
     "--min-hold", type=float, default=0.0, help="Nobody else gets the lock sooner than so many seconds after we did."
 )
 @click.option(
+    "--once-per",
+    "period",
+    type=period_of,
+    metavar="PERIOD",
+    help="Do nothing, with exit code 0, if the command has succeeded in the present period: seconds, or 15m, 1h, 1d.",
+)
+@click.option(
     "--conflict-exit-code",
     type=click.IntRange(0, 255),
     default=int(Exit.NOT_ACQUIRED),
@@ -142,6 +154,7 @@ def run(
     verbose: bool,
     wait: float | None,
     min_hold: float,
+    period: timedelta | None,
     conflict_exit_code: int,
 ) -> None:
     """Run a command under the lock NAME, one at a time in the whole cluster.
@@ -152,6 +165,9 @@ def run(
 
     INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to the command's group; a second INT kills it. While we wait for
     the lock, the first four end us at once.
+
+    With --once-per several hosts may start it at the same time, and again: it succeeds once in each period. A command
+    that fails, or whose host dies, is run again by whoever waits or comes next. Periods are counted in UTC.
     """
 
     async def locked(desk: Desk) -> int:
@@ -168,10 +184,12 @@ def run(
                     observers=[],
                 )
                 async with lock as term:
-                    try:
-                        return await desk.job(term)
-                    finally:
-                        desk.done()
+                    if period is None:
+                        return await desk.last_job(term)
+                    code = await once_per(period, term, desk.last_job)
+                    if code is None:
+                        logging.getLogger("aioelect").info("%r has succeeded in this period; nothing to do", name)
+                    return code or 0
         except NotAcquired as error:
             return failed(error, conflict_exit_code)
 

@@ -1,12 +1,17 @@
 """Where the server is: every kind of URL, and passwords that are shown nowhere."""
 
+import asyncio
+import traceback
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from redis.asyncio import Redis
 
 from aioelect.cli.address import masked
+from aioelect.cli.commands import cli
 from support import servers
-from support.programs import Program, needs_proc
+from support.programs import Program, needs_proc, outcome
 from support.servers import Server
 from support.topologies import Cluster, SentinelGroup
 
@@ -64,15 +69,68 @@ async def test_p15_no_password_is_in_any_message(server: Server) -> None:
         "redis+sentinel://cli:s3cr3t@127.0.0.1:1",
         server.url.replace("://", "://nobody:s3cr3t@"),
     ]
-    for url in bad:
-        for given in ("option", "environment"):
-            options = ("--redis", url) if given == "option" else ()
-            env = {} if given == "option" else {"AIOELECT_REDIS": url}
-            with Program("run", *options, "--wait", "0", "-v", "job", "--", "true", env=env) as program:
-                assert await program.ended() not in (0, 1, 2)
-                assert program.err
-                assert "s3cr" not in program.out + program.err
-                assert "3t@" not in program.out + program.err
+    for number, url in enumerate(bad):
+        options, env = (("--redis", url), {}) if number % 2 else ((), {"AIOELECT_REDIS": url})
+        with Program("run", *options, "--wait", "0", "-v", "job", "--", "true", env=env) as program:
+            assert await program.ended() not in (0, 1, 2)
+            assert program.err
+            assert "s3cr" not in program.out + program.err
+            assert "3t@" not in program.out + program.err
+
+
+COMMANDS = [
+    ("ls",),
+    ("show", "job"),
+    ("watch", "job"),
+    ("step-down", "job"),
+    ("release", "job", "--token", "1"),
+    ("bench",),
+    ("doctor",),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+async def test_p15_no_command_shows_a_password_whatever_is_wrong_with_its_address(
+    server: Server, command: tuple[str, ...]
+) -> None:
+    for url in (
+        "redis://cli:s3cr3t@127.0.0.1:1",
+        "redis://cli:s3cr/3t@127.0.0.1:1",
+        "redis+sentinel://cli:s3cr3t@127.0.0.1:1",
+        "redis+cluster://cli:s3cr3t@127.0.0.1:1",
+        "redis+sentinel://127.0.0.1:1/main?sentinel_password=s3cr3t",
+        server.url.replace("://", "://nobody:s3cr3t@"),
+    ):
+        code, out, err = await outcome(*command, url=url)
+        assert code != 0
+        assert "s3cr" not in out + err
+        assert "3t@" not in out + err
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+async def test_p15_a_traceback_after_a_defect_holds_no_password(
+    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Redis, "from_url", fail)
+    runner = CliRunner()
+    result = await asyncio.to_thread(runner.invoke, cli, [*command, "--redis", "redis://cli:s3cr3t@127.0.0.1:1"])
+    assert isinstance(result.exception, RuntimeError)
+    shown = "".join(traceback.format_exception(result.exception))
+    assert "a defect" in shown
+    assert "s3cr3t" not in shown
+
+
+@needs_proc
+async def test_p15_a_command_that_looks_hides_the_password_of_its_arguments_too(server: Server) -> None:
+    url = with_password(server)
+    with Program("watch", "job", "--json", "--redis", url) as program:
+        await program.says('"leader": null')
+        lines = program.family().values()
+        assert any("***" in line for line in lines)
+        assert not any(SECRET in line for line in lines)
 
 
 @needs_proc

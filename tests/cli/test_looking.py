@@ -122,6 +122,8 @@ async def every_command(redis: "Redis | RedisCluster", url: str, names: list[str
     token = terms[0].token if terms[0] else 0
     code, out, err = await outcome("ls", "--json", url=url)
     assert (code, err, [role["name"] for role in json.loads(out)]) == (0, "", names)
+    code, out, err = await outcome("bench", "--json", "--rounds", "10", "--coroutines", "3", url=url)
+    assert (code, err, "hand_over" in json.loads(out)) == (0, "", True)
     for command in (("show",), ("step-down",), ("release", "--token", str(token))):
         code, out, err = await outcome(*command, names[0], "--json", url=url)
         assert (code, err) == (0, "")

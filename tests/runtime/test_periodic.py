@@ -220,6 +220,17 @@ async def test_a_schedule_of_which_nothing_is_noted_begins_now(ours: Process, cl
         assert await anext(term.once(Daily("04:00"))) == datetime(2026, 3, 29, 4, tzinfo=UTC)
 
 
+async def test_a_schedule_can_begin_earlier_and_end_instead_of_waiting(ours: Process, other: Process) -> None:
+    begin = BEGIN - timedelta(minutes=10)
+    async with lock(ours) as term:
+        first = [run async for run in term.once(600, begin=begin, wait=False)]
+        assert first == [BEGIN]
+    async with lock(other) as term:  # what is noted counts, wherever another one would begin
+        assert [run async for run in term.once(600, begin=begin, wait=False)] == []
+        await asyncio.sleep(600)
+        assert [run async for run in term.once(600, begin=begin, wait=False)] == [BEGIN + timedelta(minutes=10)]
+
+
 async def test_several_schedules_of_one_name_do_not_disturb_each_other(ours: Process) -> None:
     ran: dict[str, int] = {}
 
@@ -290,6 +301,8 @@ async def test_p14_what_can_not_be_done_once_is_refused_where_it_is_asked(
             term.once(60, key="")
         with pytest.raises(ConfigurationError, match="missed"):
             term.once(60, missed="never")  # type: ignore[arg-type]
+        with pytest.raises(ConfigurationError, match="begin="):
+            term.once(60, begin=datetime(2026, 3, 28))  # noqa: DTZ001
         monkeypatch.setattr(Process, "capabilities", Capabilities())
         with pytest.raises(ConfigurationError, match="finished"):
             term.once(Interval(60))

@@ -11,31 +11,27 @@ import sys
 import time
 from contextlib import closing
 
-from redis.asyncio import Redis
-
-from aioelect import FencedLock, LeaseLost, Term, aclose
+from aioelect import FencedLock, LeaseLost, Term
+from aioelect.cli.address import connected
 from aioelect.cli.demo.lines import PodSettings, emit, receive
 from aioelect.cli.demo.stock import Stock
 
 
 async def update(settings: PodSettings) -> None:
     """Take the lock, think, write."""
-    redis = Redis.from_url(settings.redis)
-    lock = FencedLock(
-        redis, settings.lock, ttl=settings.ttl, identity=settings.identity, fence_retention=settings.retention
-    )
-    emit("waits")
-    try:
-        async with lock as term:
-            emit("holds", token=term.token)
-            with closing(Stock(settings.database)) as stock:
-                await asyncio.sleep(settings.thinks)  # the lock is renewed meanwhile
-                write(settings, stock, term)
-    except LeaseLost as error:
-        emit("lost", error=type(error).__name__)
-    finally:
-        await aclose(redis)
-        await redis.aclose()
+    async with connected(settings.redis) as redis:
+        lock = FencedLock(
+            redis, settings.lock, ttl=settings.ttl, identity=settings.identity, fence_retention=settings.retention
+        )
+        emit("waits")
+        try:
+            async with lock as term:
+                emit("holds", token=term.token)
+                with closing(Stock(settings.database)) as stock:
+                    await asyncio.sleep(settings.thinks)  # the lock is renewed meanwhile
+                    write(settings, stock, term)
+        except LeaseLost as error:
+            emit("lost", error=type(error).__name__)
 
 
 def write(settings: PodSettings, stock: Stock, term: Term) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
 from typing import TypeVar
-from urllib.parse import urlsplit
-
-from redis.asyncio import Redis
 
 import aioelect
+from aioelect.cli.address import connected, masked
 from aioelect.cli.demo import pod, server, stock, worker
 from aioelect.cli.demo.election_story import TTL, ElectionStory
 from aioelect.cli.demo.pause_story import PAUSE, PauseStory
@@ -27,9 +26,11 @@ __all__ = ["perform"]
 F = TypeVar("F", bound=Facts)
 
 
-def perform(view: View, shelter: Shelter, url: str | None) -> int:
-    """Show everything; returns the exit code."""
-    return asyncio.run(Story(view).tell(shelter, url))
+def perform(view: View, shelter: Shelter, url: str | None) -> Story:
+    """Show everything; what was shown is in the story."""
+    story = Story(view)
+    asyncio.run(story.tell(shelter, url))
+    return story
 
 
 class Story:
@@ -39,8 +40,9 @@ class Story:
         self._view = view
         self._teller: ElectionStory | PauseStory | None = None
         self._not_shown: list[str] = []
+        self._facts: dict[str, Facts | None] = {}
 
-    async def tell(self, shelter: Shelter, url: str | None) -> int:
+    async def tell(self, shelter: Shelter, url: str | None) -> None:
         """All steps."""
         began, view = time.monotonic(), self._view
         view.say("aioelect demo: a real server, real processes, real signals", "bold")
@@ -50,11 +52,22 @@ class Story:
                 view.note(f"Its own Valkey: {url} (process {own.pid}), gone with the demo")
             else:
                 await probe(url)
-                view.note(f"On {without_password(url)}; nothing stays there for more than a minute")
+                view.note(f"On {masked(url)}; nothing stays there for more than a minute")
             elected, handed, taken = await self._elections(stage, url)
             plain, fenced = await self._pauses(stage, url)
+        self._facts = {
+            "election": elected,
+            "hand_over": handed,
+            "take_over": taken,
+            "pause_without_fence": plain,
+            "pause_with_fence": fenced,
+        }
         self._summary(elected, handed, taken, plain, fenced, time.monotonic() - began)
-        return self.exit_code
+
+    def as_dict(self) -> dict[str, object]:
+        """What was measured, in seconds; null for a step that did not come to its end."""
+        steps = {name: None if facts is None else asdict(facts) for name, facts in self._facts.items()}  # type: ignore[call-overload]
+        return {"shown": not self._not_shown, "not_shown": self._not_shown, **steps}
 
     @property
     def exit_code(self) -> int:
@@ -182,25 +195,14 @@ class Story:
 async def probe(url: str) -> None:
     """See that the server can be used, before three processes find out that it can't."""
     try:
-        redis = Redis.from_url(url)
-    except ValueError as error:
+        async with connected(url) as redis:
+            term = await aioelect.Lease(redis, f"demo-{token_hex(4)}", ttl=5.0, fence_retention=5.0).try_acquire()
+            if term is not None:
+                await term.release()
+    except aioelect.ConfigurationError as error:
         raise Unable(f"--redis: {error}") from None
-    try:
-        term = await aioelect.Lease(redis, f"demo-{token_hex(4)}", ttl=5.0, fence_retention=5.0).try_acquire()
-        if term is not None:
-            await term.release()
     except aioelect.StoreError as error:
         raise Unable(f"The server can't be used: {error}") from None
-    finally:
-        await aioelect.aclose(redis)
-        await redis.aclose()
-
-
-def without_password(url: str) -> str:
-    """The URL as it may be shown."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=host, query="").geturl()
 
 
 def where(module: object) -> str:

@@ -11,9 +11,8 @@ import contextlib
 import os
 import signal
 
-from redis.asyncio import Redis
-
-from aioelect import Elector, Term, aclose
+from aioelect import Elector, Term
+from aioelect.cli.address import connected
 from aioelect.cli.demo.lines import ElectionSettings, emit, receive
 
 JOB_INTERVAL = 0.5
@@ -35,25 +34,23 @@ async def work(term: Term) -> None:
 
 async def serve(settings: ElectionSettings) -> None:
     """Stand until SIGTERM."""
-    redis = Redis.from_url(settings.redis)
-    elector = Elector(
-        redis,
-        settings.election,
-        ttl=settings.ttl,
-        identity=settings.identity,
-        fence_retention=settings.retention,
-    )
-    life = asyncio.ensure_future(elector.run(work))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, life.cancel)
-    reports = asyncio.ensure_future(report(elector))
-    emit("stands", pid=os.getpid())
-    try:
-        with contextlib.suppress(asyncio.CancelledError):
-            await life
-    finally:
-        reports.cancel()
-        await aclose(redis)
-        await redis.aclose()
+    async with connected(settings.redis) as redis:
+        elector = Elector(
+            redis,
+            settings.election,
+            ttl=settings.ttl,
+            identity=settings.identity,
+            fence_retention=settings.retention,
+        )
+        life = asyncio.ensure_future(elector.run(work))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, life.cancel)
+        reports = asyncio.ensure_future(report(elector))
+        emit("stands", pid=os.getpid())
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await life
+        finally:
+            reports.cancel()
 
 
 async def report(elector: Elector) -> None:

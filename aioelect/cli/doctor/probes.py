@@ -25,12 +25,12 @@ from aioelect._redis.scripts import Route
 from aioelect._redis.store import open_store, origin_of
 from aioelect._store import Claim, Granted, NoticeKind, Released, Renewed, Store
 from aioelect.cli.address import connected, masked
+from aioelect.cli.asking import LIMIT, ask
 from aioelect.cli.doctor import shapes
 from aioelect.cli.doctor.facts import Channels, Client, Denied, Facts, Node, Scan, Slots
 
 __all__ = ["examine"]
 
-LIMIT = 3.0  # for one answer
 LIFE = 5.0  # of what is written for the examination, seconds, should nothing be able to remove it
 _SAMPLES, _SAMPLING = 200, 2.0  # of round trips: so many, or so many seconds
 _SCANNING = 5.0
@@ -82,7 +82,7 @@ async def _found(redis: Redis | RedisCluster, store: Store, prefix: str) -> dict
         looks = (_at(origin.at(host, port), f"{host}:{port}", prefix, keys) for host, port in masters)
         nodes = tuple(await asyncio.gather(*looks))
     else:
-        (pong,) = await _ask(route, keys.claim, (b"PING",))
+        (pong,) = await ask(route, keys.claim, (b"PING",))
         if isinstance(pong, Fault) and pong.code == "NOAUTH":  # every other question would get the same answer
             raise trouble_of(pong).error()
         nodes = (await _look(route, _place(origin), prefix, keys),)
@@ -93,13 +93,6 @@ async def _found(redis: Redis | RedisCluster, store: Store, prefix: str) -> dict
     except StoreError as error:
         found["claim"] = Denied(str(error))
     return found
-
-
-async def _ask(route: Route, key: bytes, *commands: wire.Command) -> list[object]:
-    """The replies as they are; refusals among them are values."""
-    deadline = asyncio.get_running_loop().time() + LIMIT
-    _, replies = await route.exchange(key, lambda _: commands, deadline)
-    return replies
 
 
 # -- one server --------------------------------------------------------------------------------------------------------
@@ -118,7 +111,7 @@ async def _at(recipe: Recipe, where: str, prefix: str, keys: wire.Keys) -> Node:
 
 async def _look(route: Route, where: str, prefix: str, keys: wire.Keys) -> Node:
     times = await _round_trips(route, keys.claim)
-    info, hello, *settings = await _ask(
+    info, hello, *settings = await ask(
         route, keys.claim, (b"INFO",), (b"HELLO",), *((b"CONFIG", b"GET", name.encode()) for name in _SETTINGS)
     )
     return Node(
@@ -138,7 +131,7 @@ async def _round_trips(route: Route, key: bytes) -> tuple[float, ...]:
     give_up = _clock.now() + _SAMPLING
     while len(times) < _SAMPLES and _clock.now() < give_up:
         start = _clock.now()
-        await _ask(route, key, (b"PING",))
+        await ask(route, key, (b"PING",))
         times.append(_clock.now() - start)
     return tuple(times)
 
@@ -147,7 +140,7 @@ async def _clock_difference(route: Route, key: bytes) -> float | Denied:
     readings: list[tuple[float, float]] = []
     for _ in range(5):
         start, wall = _clock.now(), _clock.wall()
-        (reply,) = await _ask(route, key, (b"TIME",))
+        (reply,) = await ask(route, key, (b"TIME",))
         took = _clock.now() - start
         match reply:
             case [bytes(whole), bytes(micros)]:
@@ -159,7 +152,7 @@ async def _clock_difference(route: Route, key: bytes) -> float | Denied:
 
 async def _native(route: Route, key: bytes) -> str | Denied | None:
     forms = scripts.native_forms(key)
-    for name, reply in zip(forms, await _ask(route, key, *forms.values()), strict=True):
+    for name, reply in zip(forms, await ask(route, key, *forms.values()), strict=True):
         if not isinstance(reply, Fault):
             return name
         if reply.code == "NOPERM":
@@ -175,10 +168,10 @@ async def _scan(route: Route, prefix: str, key: bytes) -> Scan | Denied:
     examples: list[str] = []
     give_up = _clock.now() + _SCANNING
     while True:
-        (reply,) = await _ask(route, key, (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", b"1000"))
+        (reply,) = await ask(route, key, (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", b"1000"))
         match reply:
             case [bytes(cursor), list(keys)]:
-                lives = await _ask(route, key, *((b"PTTL", k) for k in keys)) if keys else []
+                lives = await ask(route, key, *((b"PTTL", k) for k in keys)) if keys else []
             case _:
                 return shapes.denied(reply)
         looked_at += len(keys)
@@ -198,7 +191,7 @@ async def _cluster(origin: ClusterOrigin) -> tuple[Slots | Denied, list[tuple[st
     for host, port in origin.seeds:
         links, _ = origin.at(host, port).open()
         try:
-            state, ranges = await _ask(links, b"", (b"CLUSTER", b"INFO"), (b"CLUSTER", b"SLOTS"))
+            state, ranges = await ask(links, b"", (b"CLUSTER", b"INFO"), (b"CLUSTER", b"SLOTS"))
         except StoreError as error:
             said = error
             continue
@@ -231,7 +224,7 @@ async def _rights(route: Route, keys: wire.Keys) -> Mapping[str, Denied | None]:
     for the right, and nothing is written.
     """
     key = keys.claim
-    (written,) = await _ask(route, key, (b"SET", key, b"probe", b"PX", wire.milliseconds(LIFE)))
+    (written,) = await ask(route, key, (b"SET", key, b"probe", b"PX", wire.milliseconds(LIFE)))
     tries: list[wire.Command] = [
         (b"GET", key),
         (b"PTTL", key),
@@ -248,7 +241,7 @@ async def _rights(route: Route, keys: wire.Keys) -> Mapping[str, Denied | None]:
     if not isinstance(written, Fault):
         tries += [(b"HSET", key, b"field", b"1"), (b"ZADD", key, b"1", b"member")]
     tries += [(b"PEXPIRE", key, wire.milliseconds(LIFE)), (b"DEL", key)]
-    replies = [written, *await _ask(route, key, *tries)]
+    replies = [written, *await ask(route, key, *tries)]
     names = ["SET", *(command[0].decode() for command in tries)]
     return {
         name: shapes.denied(reply) if isinstance(reply, Fault) and reply.code == "NOPERM" else None
@@ -280,8 +273,8 @@ async def _claim(store: Store, route: Route, keys: wire.Keys, probe: str) -> tup
             heard = notice is not None and notice.kind is NoticeKind.RELEASED
     finally:
         watch.close()
-        await _ask(route, keys.claim, (b"DEL", keys.claim, keys.fence))
-    (told,) = await _ask(route, keys.claim, (b"PUBLISH", keys.channel, b""))
+        await ask(route, keys.claim, (b"DEL", keys.claim, keys.fence))
+    (told,) = await ask(route, keys.claim, (b"PUBLISH", keys.channel, b""))
     return trouble, Channels(shapes.denied(told) if isinstance(told, Fault) else None, listening, heard)
 
 
