@@ -77,7 +77,7 @@ async def _measured(url: str, prefix: str, rounds: int, coroutines: int) -> dict
             together = [_times(_pair(redis, one, prefix), -(-rounds // coroutines)) for one in crowd]
             crowded = [time for times in await asyncio.gather(*together) for time in times]
             rate = len(crowded) / (_clock.now() - began)
-            hold = max(_HOLD, 3 * percentile(pairs, 0.95))
+            hold = max(_HOLD, 3 * percentile(pairs, 0.5))
             handed = await _hand_overs(url, redis, name, prefix, rounds, hold)
             return {
                 "round_trip": _spread(trips),
