@@ -18,10 +18,10 @@ FAST := -m "not faults and not slow"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fast faults soak check format lowest bench bench-quick bench-docs measure docs site pages redis810 prometheus faketime dashboard wheel clean
+.PHONY: help demo test fast faults soak check format lowest bench bench-quick bench-docs measure docs site pages redis810 prometheus faketime dashboard live-picture wheel clean
 
 help: ## show the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/installed ## watch an election, a hand-over, a take-over and a fence at work
 	@$(BIN)/aioelect demo $(ARGS)
@@ -79,6 +79,9 @@ faketime: ## fetch libfaketime for the tests of servers whose clock is wrong (ca
 
 dashboard: $(BIN)/python ## renew deploy/grafana/aioelect.json
 	@$(BIN)/python scripts/make_dashboard.py
+
+live-picture: $(VENV)/installed ## renew docs/live.png (needs chromium, and a server at REDIS_URL)
+	@$(BIN)/python scripts/make_live_picture.py $(ARGS)
 
 wheel: $(VENV)/dependencies ## build the wheel into dist/
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist . && ls dist/*.whl
