@@ -58,3 +58,9 @@ def test_examples_in_docstrings_are_marked_as_the_site_expects(name: str) -> Non
         text = inspect.getdoc(one) or ""
         assert "Example:" not in text, "the section is called Examples"
         assert ">>>" not in text or "Examples:\n" in text
+
+
+def test_the_site_has_every_page() -> None:
+    pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    nav = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(nav) == sorted(pages | {"README.md", "CONTRIBUTING.md", "CHANGELOG.md"})
