@@ -33,6 +33,8 @@ from aioelect.facts import StoreFailed, StoreFailing, StoreRecovered
 
 __all__ = ["Hold", "LateWin", "Request", "Waiter"]
 
+_TELLING = 0.01  # that a try with less time than this had no answer says nothing: what was known before, does
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -181,7 +183,8 @@ class Waiter:
             if isinstance(answer, Granted) and self._request.tokens is not None:
                 answer = Granted(await self._mint(self._request.tokens, sent_at))
         except StoreUnavailable as exc:
-            self._last = exc
+            if self._last is None or limit >= _TELLING:
+                self._last = exc
             self._campaign, step = self._campaign.after_unavailable(_clock.now(), random.random())
             self._report_outage(exc)
             return step

@@ -8,6 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aioelect import AcquireTimeout, FencedLock, Lease, NotAcquired, StoreUnavailable, Term, aclose
+from aioelect._core.campaign import Campaign
 from conftest import Connect
 from support.proxy import Proxy
 from support.servers import Server
@@ -54,6 +55,20 @@ async def test_p4_a_wait_that_runs_out_says_how_long_it_waited(server: Server, m
     lasted = time.monotonic() - started
     assert caught.value.waited is not None
     assert 0.29 <= caught.value.waited <= lasted + 0.01
+
+
+async def test_p11_a_last_try_without_time_for_an_answer_does_not_hide_who_holds_it(
+    server: Server, proxy: Proxy, mine: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, rest = Campaign.time_for_try, iter([0.0005])
+    monkeypatch.setattr(Campaign, "time_for_try", lambda self, now: real(self, now) or next(rest, 0.0))
+    await holding(server, "name", 30)
+    proxy.reply("EVALSHA", times=None).delay(0.02)
+    with pytest.raises(AcquireTimeout) as caught:
+        async with FencedLock(mine, "name", wait=0.3):
+            pytest.fail("it is held")
+    assert caught.value.reason == "held"
+    assert next(rest, None) is None, "the last try was made"
 
 
 async def test_p4_no_limit_waits_on_and_can_be_cancelled(server: Server, mine: Redis) -> None:
