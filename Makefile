@@ -101,6 +101,7 @@ $(VENV)/dependencies: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "Installing the development dependencies into $(VENV)"
 	@$(PIP) install 'pip>=25.1'
 	@$(PIP) install $(addprefix --constraint ,$(CONSTRAINTS)) --group $(GROUP)
+	@$(if $(filter dev,$(GROUP)),$(PIP) install --upgrade --target $(VENV)/arq 'arq>=0.26') # wants another redis-py than the tests
 	@touch $@
 
 $(VENV)/installed: $(VENV)/dependencies $(SOURCES)
