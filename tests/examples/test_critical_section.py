@@ -34,7 +34,7 @@ async def test_p9_who_was_paused_after_the_last_check_is_refused_where_the_money
     server: Server, tmp_path: Path
 ) -> None:
     env = {"REDIS_URL": server.url}
-    with Example(tmp_path, "critical_section.py", "17", "120", env=env | {"TTL": "1", "PAUSE": "3"}) as paused:
+    with Example(tmp_path, "critical_section.py", "17", "120", env=env | {"TTL": "2", "PAUSE": "6"}) as paused:
         await paused.says("pauses")
         paused.process.send_signal(signal.SIGSTOP)  # for as long as the rest takes
         with Example(tmp_path, "critical_section.py", "17", "95", env=env) as another:

@@ -113,7 +113,7 @@ async def service(folder: Path, **env: str) -> AsyncIterator[Service]:
             await until(found.led, 40)
             yield found
         process.process.terminate()
-        await process.ended()  # without complaint
+        assert await process.ended() == 0  # and without complaint
 
 
 async def newer(redis: Redis, token: int) -> int:
