@@ -23,6 +23,8 @@ from support.examples import EXAMPLES, Example
 from support.servers import Server, free_port
 from support.wait import until
 
+pytestmark = pytest.mark.timeout(240)
+
 
 @dataclass
 class Service:
@@ -105,15 +107,16 @@ async def service(folder: Path, **env: str) -> AsyncIterator[Service]:
         "--port",
         str(port),
     )
-    # By default uvicorn kills a worker that takes 5 s to come up, as on a busy machine it may, and starts another.
-    argv += ("--log-level", "warning", "--timeout-worker-healthcheck", "60")
+    # uvicorn asks its workers for a sign of life, and kills one that takes longer than this: by default 5 s, which is
+    # little on a busy machine. If a worker ends just when it is asked, uvicorn stands still for as long.
+    argv += ("--log-level", "warning", "--timeout-worker-healthcheck", "20")
     with Example(folder, *argv, env=env) as process:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
             found = Service(f"http://127.0.0.1:{port}", process, session)
-            await until(found.led, 40)
+            await until(found.led, 60)
             yield found
         process.process.terminate()
-        assert await process.ended() == 0  # and without complaint
+        assert await process.ended(60) == 0  # and without complaint
 
 
 async def newer(redis: Redis, token: int) -> int:
