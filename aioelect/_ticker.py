@@ -37,7 +37,8 @@ class Ticker:
         self._wishes: dict[Due, float] = {}
         self._crowds: dict[float, dict[Due, None]] = {}  # by instant; emptied ones stay until it has passed
         self._instants: list[float] = []  # a heap of the keys
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._fires_at = 0.0  # by the loop's clock; uvloop's handles don't always know
         self._armed_for = _FOREVER
         self._longest = 1.0
 
@@ -82,12 +83,13 @@ class Ticker:
             self._longest = 1.0
             return
         delay = min(self._longest, max(0.0, self._armed_for - _clock.now()))
+        self._fires_at = self._loop.time() + delay
         self._timer = self._loop.call_later(delay, self._fire)
 
     def _fire(self) -> None:
         now = _clock.now()
         if self._timer is not None and (first := self._next()) < _FOREVER:
-            next(iter(self._crowds[first])).on_late(max(0.0, self._loop.time() - self._timer.when()))
+            next(iter(self._crowds[first])).on_late(max(0.0, self._loop.time() - self._fires_at))
         self._timer = None
         try:
             while (instant := self._next()) <= now:

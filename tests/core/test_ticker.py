@@ -6,8 +6,10 @@ import asyncio
 import math
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
+import uvloop
 
 from aioelect import _clock
 from aioelect._ticker import Ticker, ticker
@@ -196,3 +198,16 @@ async def test_p15_each_event_loop_has_a_ticker_of_its_own() -> None:
 
     assert ticker() is ticker()
     assert await asyncio.to_thread(lambda: asyncio.run(elsewhere())) is not ticker()
+
+
+def test_p3_on_uvloop_whoever_is_due_within_the_same_millisecond_is_called_and_so_are_those_after() -> None:
+    """For less than half a millisecond uvloop has no timer: it calls at once, and its handle knows no instant."""
+
+    async def wait() -> None:
+        for delay in (0.0, 0.0001, 0.0004, 0.001, 0.02):
+            due, wanted = Due(), _clock.now() + delay
+            due.wish(wanted)
+            await until(partial(list, due.calls))
+            assert due.calls[0] >= wanted
+
+    uvloop.run(wait())
