@@ -202,6 +202,19 @@ async def test_step_down_asks_the_leader_and_says_whom(server: Server, leader: T
     assert (code, out, err) == (1, "", "aioelect: nobody holds 'nothing'\n")
 
 
+async def test_step_down_can_reserve_the_next_term_for_a_candidate(server: Server, leader: Term) -> None:
+    def stand(who: str) -> Program:
+        command = ("sh", "-c", "echo leads; sleep 60")
+        return Program("elect", "--redis", server.url, "--ttl", "5", "--identity", who, "scheduler", "--", *command)
+
+    with stand("pod-b") as other, stand("pod-c") as wanted:
+        await until(lambda: server.call("ZCARD", "aioelect:{scheduler}:candidates") == 2, LIMIT)
+        assert (await outcome("step-down", "scheduler", "--to", "pod-c", url=server.url))[0] == 0
+        await wanted.says("leads")
+        assert other.out == ""
+        assert not leader.is_leader
+
+
 @pytest.mark.parametrize("name", [("name",), ()])
 async def test_watch_tells_each_change_once(server: Server, redis: Redis, name: tuple[str, ...]) -> None:
     with Program("watch", *name, "--every", "0.1", "--json", "--redis", server.url) as watching:

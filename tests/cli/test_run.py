@@ -110,6 +110,25 @@ async def test_a_second_one_is_turned_away_with_a_code_of_its_own_or_the_wanted_
         assert (await program.ended(), program.out) == (75, "")
 
 
+async def test_a_minimum_hold_keeps_the_lock_after_a_command_that_ends_at_once(server: Server) -> None:
+    with run(server, "true", options=("--ttl", "60", "--min-hold", "50")) as program:
+        assert await program.ended() == 0
+    assert 0 < server.call("PTTL", KEY) <= 50_000
+    with run(server, "echo", "ran", options=("--wait", "0")) as program:
+        assert (await program.ended(), program.out) == (75, "")
+
+
+async def test_a_right_that_is_lacking_is_named(server: Server) -> None:
+    server.call("ACL", "SETUSER", "few", "on", ">few", "~*", "&*", "+@all", "-evalsha")
+    try:
+        url = server.url.replace("://", "://few:few@")
+        with Program("run", "--redis", url, "job", "--", "true") as program:
+            assert await program.ended() == Exit.REJECTED
+            assert "the right that is lacking: +evalsha" in program.err
+    finally:
+        server.call("ACL", "DELUSER", "few")
+
+
 async def test_our_own_codes_differ_by_what_went_wrong(server: Server) -> None:
     cases = [
         (("--redis", "redis://127.0.0.1:1", "--wait", "0"), Exit.UNREACHABLE),

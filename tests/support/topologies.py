@@ -16,9 +16,9 @@ from support.wait import until, until_sync
 SLOTS = 16384
 
 
-def start_replica_of(master: Server, **settings: Any) -> Server:
-    """Start a replica with the same binary and return when it is in step; close it yourself."""
-    replica = Server(master.binary, replicaof=f"127.0.0.1 {master.port}", **settings)
+def start_replica_of(master: Server, binary: Binary | None = None, **settings: Any) -> Server:
+    """Start a replica, with the same binary unless another is given; return when it is in step; close it yourself."""
+    replica = Server(binary or master.binary, replicaof=f"127.0.0.1 {master.port}", **settings)
     replica.start()
     until_sync(lambda: _in_step(replica), limit=15)
     return replica
@@ -61,9 +61,9 @@ class SentinelGroup(_Group):
 
     name = "main"
 
-    def __init__(self, binary: Binary, **settings: Any):
+    def __init__(self, binary: Binary, *, successor: Binary | None = None, **settings: Any):
         super().__init__()
-        self._binary, self._settings = binary, settings
+        self._binary, self._successor, self._settings = binary, successor, settings
         self.master: Server
         self.replica: Server
         self.sentinels: list[Server] = []
@@ -81,7 +81,7 @@ class SentinelGroup(_Group):
     def _start(self) -> None:
         self.master = self._add(Server(self._binary, **self._settings))
         self.master.start()
-        self.replica = self._add(start_replica_of(self.master, **self._settings))
+        self.replica = self._add(start_replica_of(self.master, self._successor, **self._settings))
         lines = (
             f"sentinel monitor {self.name} 127.0.0.1 {self.master.port} 2",
             f"sentinel down-after-milliseconds {self.name} 1000",
