@@ -41,7 +41,7 @@ async def test_each_question_takes_one_round_trip(any_server: Server, proxy: Pro
     await granted(store, warm)
     await store.renew(warm, limit=LIMIT)
     await store.release(warm, limit=LIMIT)
-    proxy.reply(lambda _: True, times=None).delay(0.1)
+    proxy.reply(lambda _: True, times=None).delay(0.4)
     claim = a_claim()
     for question in (
         store.acquire(claim, limit=LIMIT),
@@ -50,7 +50,7 @@ async def test_each_question_takes_one_round_trip(any_server: Server, proxy: Pro
     ):
         start = time.monotonic()
         await question
-        assert 0.1 <= time.monotonic() - start < 0.19
+        assert 0.4 <= time.monotonic() - start < 0.8
 
 
 async def test_what_is_asked_at_once_shares_a_round_trip(any_server: Server, proxy: Proxy, connect: Connect) -> None:
