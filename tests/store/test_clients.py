@@ -15,7 +15,7 @@ from redis._parsers import _AsyncRESP2Parser
 from redis.asyncio import BlockingConnectionPool, Connection, ConnectionPool, Redis, RedisCluster
 from redis.asyncio.connection import SSLConnection
 
-from aioelect import aclose
+from aioelect import Partition, Partitions, aclose
 from aioelect._errors import ConfigurationError, StoreError, StoreRejected, StoreUnavailable
 from aioelect._redis.runtime import runtime_of
 from aioelect._redis.store import RedisStore, open_store
@@ -325,6 +325,30 @@ async def test_a_cluster_is_reached_slot_by_slot(cluster: Cluster) -> None:
     nodes = runtime_of(store._origin).route._nodes  # type: ignore[attr-defined]
     assert {port for _, port in nodes} == {master.port for master in cluster.masters}
     await store.aclose()
+
+
+@pytest.mark.slow
+async def test_partitions_are_shared_on_a_cluster_whatever_nodes_they_lie_on(cluster: Cluster) -> None:
+    clients = [cluster.client() for _ in range(3)]
+    ended: list[int] = []
+
+    async def consume(partition: Partition) -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append(partition.number)
+
+    async with contextlib.AsyncExitStack() as stack:
+        members = [Partitions(client, "orders", count=8, ttl=3, identity=str(n)) for n, client in enumerate(clients)]
+        for member in members:
+            await stack.enter_async_context(member.running(consume))
+        await until(lambda: sorted(len(member.held) for member in members) == [2, 3, 3], 20)
+        held = [partition.number for member in members for partition in member.held]
+        assert sorted(held) == list(range(8))
+    assert set(ended) == set(range(8))
+    for client in clients:
+        await aclose(client)
+        await client.aclose()
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from aioelect import ConfigurationError, Partitions, StoreRejected
+from aioelect import ConfigurationError, Partitions, StoreRejected, aclose
 from aioelect._core.shares import Member
 from aioelect._redis.store import open_store
 from aioelect._store import Capabilities, MemberStore, NoticeKind, Store
@@ -98,14 +98,22 @@ async def test_on_redis_the_list_is_one_key_that_lives_as_long_as_its_last_membe
         await store.attend("group", a_member("a"), tell=False, limit=LIMIT)
 
 
-async def test_on_redis_the_documented_rights_are_enough(any_server: Server, connect: Connect) -> None:
-    line = next(text for text in DOCUMENTED.read_text().splitlines() if text.startswith("ACL SETUSER"))
-    any_server.call(*line.split())
+async def test_on_redis_the_documented_rights_are_enough_and_partitions_are_refused_without_them(
+    any_server: Server, connect: Connect
+) -> None:
+    words = next(text for text in DOCUMENTED.read_text().splitlines() if text.startswith("ACL SETUSER")).split()
+    any_server.call(*words)
     try:
         store = as_members(open_store(connect(any_server, username="aioelect", password="PASSWORD"), "aioelect"))
         heard = await store.attend("group", a_member("a", 1), tell=True, limit=LIMIT)
         assert set(said(heard)) == {"a"}
         assert await store.attend("group", a_member("a", listed=0.0), tell=False, limit=LIMIT) == ()
+        any_server.call("ACL", "DELUSER", "aioelect")
+        any_server.call(*(word for word in words if not word.startswith("+z")))
+        few_rights = connect(any_server, username="aioelect", password="PASSWORD")
+        with pytest.raises(StoreRejected, match="grant what the documented ACL line lists"):
+            await asyncio.wait_for(Partitions(few_rights, "orders", count=4).run(asyncio.sleep), 5)  # type: ignore[arg-type]
+        await aclose(few_rights)
     finally:
         any_server.call("ACL", "DELUSER", "aioelect")
 
