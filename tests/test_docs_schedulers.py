@@ -1,4 +1,4 @@
-"""The code on the pages about other schedulers is run, beside the library: one works, is killed, and the other goes on."""
+"""The code on the pages about other schedulers is run: one works, is killed, and the other goes on."""
 
 import os
 import re
@@ -57,7 +57,8 @@ async def test_only_the_leaders_scheduler_runs_and_another_follows_it(
 
 def name(page: str) -> str:
     """Of the election on a page."""
-    return re.findall(r'Elector\(Redis\(\), "([\w-]+)"', (DOCS / page).read_text())[0]
+    (found,) = re.findall(r'Elector\(Redis\(\), "([\w-]+)"', (DOCS / page).read_text())
+    return str(found)
 
 
 @pytest.mark.skipif(not ARQ.exists(), reason="arq is not installed here: pip install --target $VENV/arq arq")
