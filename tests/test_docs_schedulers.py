@@ -62,6 +62,7 @@ def name(page: str) -> str:
 
 
 @pytest.mark.skipif(not ARQ.exists(), reason="arq is not installed here: pip install --target $VENV/arq arq")
+@pytest.mark.leaves_keys("arq's queue is a sorted set")
 async def test_arq_workers_of_which_one_enqueues_each_run_once(server: Server, tmp_path: Path) -> None:
     changes = {'"0 3 * * *"': '"* * * * * *"', "RedisSettings()": f"RedisSettings(port={server.port})"}
     (tmp_path / "app.py").write_text(program("with-arq.md", server, **changes))
