@@ -222,7 +222,7 @@ async def test_a_schedule_of_which_nothing_is_noted_begins_now(ours: Process, cl
 
 async def test_a_schedule_can_begin_earlier_and_end_instead_of_waiting(ours: Process, other: Process) -> None:
     begin = BEGIN - timedelta(minutes=10)
-    async with lock(ours) as term:
+    async with asyncio.timeout(60), lock(ours) as term:
         first = [run async for run in term.once(600, begin=begin, wait=False)]
         assert first == [BEGIN]
     async with lock(other) as term:  # what is noted counts, wherever another one would begin
