@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from typing import cast
 
-__all__ = ["cut", "sever", "silence", "transport_of"]
+__all__ = ["cut", "ended", "sever", "silence", "transport_of"]
 
 
 def transport_of(connection: object) -> asyncio.Transport:
@@ -21,6 +21,13 @@ def transport_of(connection: object) -> asyncio.Transport:
     if not isinstance(writer, asyncio.StreamWriter):
         raise ConnectionError(f"{type(connection).__name__} is not open, or has no asyncio stream")
     return cast(asyncio.Transport, writer.transport)  # both ways; and uvloop's derives from no class of asyncio's
+
+
+def ended(connection: object) -> bool:
+    """Whether the peer has closed it already: whoever takes the transport over would not be told again."""
+    reader = getattr(connection, "_reader", None)
+    at_end = isinstance(reader, asyncio.StreamReader) and reader.at_eof()
+    return at_end or transport_of(connection).is_closing()
 
 
 def cut(connection: object) -> None:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import hiredis
 
-from .ending import cut, sever, transport_of
+from .ending import cut, ended, sever, transport_of
 from .refusals import LOST, Fault, Trouble, fault_of_reply, hung_up, timed_out, trouble_of
 from .wire import Command
 
@@ -235,7 +235,9 @@ class Link(asyncio.Protocol):
             await asyncio.sleep(0)  # an eager task factory would run this before the link is known to its owner
             async with asyncio.timeout(_HANDSHAKE):
                 await self._connection.connect()
-            if self.state is State.CONNECTING:
+            if ended(self._connection):
+                self._shut(LOST)
+            elif self.state is State.CONNECTING:
                 self._take_over(transport_of(self._connection))
                 self.state = State.OPEN
                 self._changed(self)

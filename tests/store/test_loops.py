@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
+import pytest
 import uvloop
-from redis.asyncio import Redis
+from redis.asyncio import Connection, Redis
 
 import aioelect
-from aioelect import FencedLock, Term
+from aioelect import FencedLock, StoreUnavailable, Term
+from aioelect._redis.store import open_store
+from store.conftest import a_claim
 from store.test_links import run
 from support.proxy import ThreadedProxy
 from support.servers import Server
 from support.tls import Certificates
+from support.wait import until
 
 
 async def hand_on(client: Redis, cut: Callable[[], object]) -> None:
@@ -45,6 +49,36 @@ def test_p4_uvloop_will_do_over_tcp_unix_sockets_and_tls(server: Server, certifi
     with ThreadedProxy(server, tls=certificates.server) as proxy:
         options = {"ssl": True, "ssl_ca_certs": str(certificates.ca_file), "ssl_check_hostname": False}
         uvloop.run(hand_on(proxy.client(**options), lambda: proxy.run(lambda: proxy.cut(reset=True))))
+
+
+@pytest.mark.parametrize("runs", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_p4_a_connection_that_its_peer_has_closed_before_it_is_used_is_none(
+    runs: Callable[[Coroutine[None, None, None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end is heard by the client library's stream, and not told again to whoever takes it over."""
+    connect = Connection.connect
+
+    async def connect_late(self: Connection) -> None:
+        await connect(self)  # type: ignore[no-untyped-call]
+        await until(lambda: self._reader is not None and self._reader.at_eof())
+
+    async def ask(port: int) -> None:
+        async with Redis(host="127.0.0.1", port=port) as client:
+            store = open_store(client, "aioelect")
+            with pytest.raises(StoreUnavailable) as caught:
+                await store.acquire(a_claim(), limit=3.0)
+            assert caught.value.reason == "connection", "at once, and not when the limit is over"
+            await aioelect.aclose(client)
+
+    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(close, "127.0.0.1", 0) as server:
+            await ask(server.sockets[0].getsockname()[1])
+
+    monkeypatch.setattr(Connection, "connect", connect_late)
+    runs(main())
 
 
 def test_p6_a_release_that_asyncio_run_cancels_is_made_all_the_same(server: Server) -> None:
