@@ -95,7 +95,7 @@ def test_p6_a_release_that_asyncio_run_cancels_is_made_all_the_same(server: Serv
         async def work():
             async with FencedLock(redis, "name", ttl=20) as term:
                 term.start_soon(asyncio.sleep, 60)  # with a child, the release is made by a task of its own
-                await Redis(host="127.0.0.1", port=PORT).client_pause(400)
+                await Redis(host="127.0.0.1", port=PORT).client_pause(1000)
             print("not reached")
 
         asyncio.ensure_future(work())
