@@ -4,6 +4,7 @@ The run on the lowest redis-py uses this same file; here the settings are what d
 """
 
 import asyncio
+import contextlib
 import time
 from datetime import timedelta
 
@@ -122,9 +123,11 @@ async def test_p14_a_ttl_lands_in_the_server_as_it_was_asked(
 ) -> None:
     asked = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
     retention = 2 * asked + 100
-    before = time.monotonic()
-    term = await Lease(redis, "name", ttl=ttl, fence_retention=retention).try_acquire()
-    assert term is not None
+    lease, term, before = Lease(redis, "name", ttl=ttl, fence_retention=retention), None, 0.0
+    while term is None:  # a ttl of 0.1 s leaves a try 15 ms
+        before = time.monotonic()
+        with contextlib.suppress(StoreUnavailable):
+            term = await lease.try_acquire()
     acquired = time.monotonic()
     claim, fence = (server.call("PTTL", key) / 1000 for key in ("aioelect:{name}", "aioelect:{name}:fence"))
     read = time.monotonic()
