@@ -26,7 +26,7 @@ help: ## show the targets
 demo: $(VENV)/installed ## watch an election, a hand-over, a take-over and a fence at work
 	@$(BIN)/aioelect demo $(ARGS)
 
-test: $(VENV)/installed ## run all tests (ARGS="-k name" for some)
+test: $(VENV)/installed ## run all tests (ARGS=tests/tour for some)
 	@$(PYTEST) $(ARGS)
 
 fast: $(VENV)/installed ## run the tests without real faults and without the slow ones

@@ -4,8 +4,10 @@ import asyncio
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,16 @@ def test_an_example_that_ends_by_itself_does_what_it_says(mark: str, server: Ser
     out, err = _run(_block(mark), server).communicate(timeout=30)
     assert err == ""
     assert ("written" if mark == "sqlite3" else "leader: ") in out
+
+
+def test_what_the_example_writes_is_still_there_if_the_database_is_a_file(server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    code = _block("sqlite3").replace('":memory:"', repr(str(path)))
+    assert str(path) in code
+    out, err = _run(code, server).communicate(timeout=30)
+    assert (out, err) == ("written\n", "")
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT qty FROM stock").fetchall() == [(95,)]
 
 
 async def test_the_fastapi_example_leads_within_the_lifespan(server: Server) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 from weakref import WeakKeyDictionary, WeakSet
 
 from aioelect._background import spawn
@@ -70,6 +70,10 @@ class _Plan:
     left: float
     error: Exception | None  # None: a StoreUnavailable of our own
     carried_out: bool
+
+    def __post_init__(self) -> None:
+        if self.request not in (None, *get_args(Request)):  # it would never strike, and the test show nothing
+            raise ConfigurationError(f"request={self.request!r} is none of {', '.join(get_args(Request))}")
 
     def strike(self, request: Request, name: str, *, carried_out: bool) -> None:
         """Fail this request if it is one of them."""

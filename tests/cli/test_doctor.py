@@ -95,6 +95,12 @@ def test_the_report_as_json_has_these_fields_and_the_exit_code_is_that_of_the_wo
     assert run(server.url, "--ttl", "0").returncode == 64
 
 
+async def test_what_to_do_is_shown_whole_in_a_narrow_terminal(server: Server) -> None:
+    done = run(server.url, COLUMNS="80")
+    assert done.returncode == 0
+    assert "…" not in done.stdout
+
+
 async def test_a_server_that_is_not_there(make_server: MakeServer) -> None:
     server = make_server()
     server.kill()

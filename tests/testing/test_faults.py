@@ -210,6 +210,13 @@ async def test_failures_come_in_the_number_and_of_the_kind_that_was_asked_for(on
     await term.renew()
 
 
+def test_a_kind_of_request_that_does_not_exist_is_refused_at_once(one: Faults) -> None:
+    with pytest.raises(ConfigurationError, match="'renewal' is none of acquire, renew"):
+        one.fail_next(request="renewal")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="'get' is none of acquire"):
+        one.drop_answers(request="get")  # type: ignore[arg-type]
+
+
 @virtual_time
 async def test_p5_an_answer_that_is_dropped_is_no_refusal(one: Faults, store: MemoryStore) -> None:
     one.drop_answers(1, request="acquire")

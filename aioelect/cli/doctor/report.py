@@ -50,6 +50,8 @@ def show(console: Console, facts: Facts, findings: list[Finding]) -> None:
     """Print the table, and one line of summary."""
     several = len(facts.nodes) > 1
     table = Table("", "finding", "what it is", "why it matters", "what to do", title=f"doctor: {facts.address}")
+    for column in table.columns:
+        column.overflow = "fold"  # what to do is often one long word, and no use cut off
     for finding in findings:
         style = _STYLES[finding.severity]
         where = f"{finding.where}: " if several and finding.where else ""
