@@ -39,7 +39,8 @@ def spawn(work: Coroutine[object, object, T], name: str) -> asyncio.Task[T]:
     loop = asyncio.get_running_loop()
     if (alive := _tasks.get(loop)) is None:
         alive = _tasks[loop] = set()
-    task = loop.create_task(work, name=f"aioelect {name}")
+    # Not by the loop's task factory: an eager one would begin the work before its owner knows of the task.
+    task = asyncio.Task(work, loop=loop, name=f"aioelect {name}")
     alive.add(task)
     task.add_done_callback(alive.discard)
     return task

@@ -1,7 +1,8 @@
 """KEEP: one member of a group: it tells what it holds, hears what the others do, and takes or lets go accordingly.
 
 Each partition is a claim of its own, with a campaign of its own; this file only decides which campaigns there are, by
-`_core/shares.py`. What is let go leaves the list of what we hold once its consumer has ended and its claim is released.
+`_core/shares.py`. What is let go leaves the list of what we hold once its consumer has ended and its claim is released,
+or once the drain limit is over: then the claim is left to its ttl, and we take nothing more until that work has ended.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from aioelect._guard import Guard
 from aioelect._lease import Session
 from aioelect._store import MemberStore, NoticeKind, Watch
 from aioelect._term import Term
+from aioelect._vitals import Vitals
 from aioelect.facts import CandidacyFailed, ConsumerFailed, StoreFailed, StoreFailing, StoreRecovered
 
 __all__ = ["Membership"]
@@ -48,7 +50,7 @@ Work = Callable[[int, Term], Awaitable[object]]
 class Membership:
     """One member's part, from coming to leaving, in tasks of its own. `sessions`: one for each partition."""
 
-    def __init__(self, group: str, store: MemberStore, sessions: Sequence[Session], work: Work) -> None:
+    def __init__(self, group: str, store: MemberStore, sessions: Sequence[Session], work: Work, vitals: Vitals) -> None:
         self.loop = asyncio.get_running_loop()
         self.failure: Exception | None = None
         self.members: tuple[Member, ...] = ()  # as last heard
@@ -56,6 +58,7 @@ class Membership:
         self._store = store
         self._sessions = sessions
         self._work = work
+        self._vitals = vitals
         self._identity, self._timing, self._observers = sessions[0].identity, sessions[0].timing, sessions[0].observers
         self._id = secrets.token_hex(8)
         self._serving: dict[int, Candidacy] = {}  # all that we hold, want, or still let go
@@ -147,7 +150,13 @@ class Membership:
         return min([timing.interval, *pauses])
 
     def _as_member(self, listed: float) -> Member:
-        return Member(self._id, self._identity, frozenset(self._serving), not self._leaving, listed)
+        overrun = {
+            number
+            for number, candidacy in self._serving.items()
+            if (term := candidacy.standing.term) is not None and term.id in self._vitals.overruns
+        }
+        holds, stays = frozenset(self._serving) - overrun, not (self._leaving or overrun)
+        return Member(self._id, self._identity, holds, stays, listed)
 
     async def _sleep(self, delay: float) -> None:
         with anyio.move_on_after(delay):

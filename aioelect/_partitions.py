@@ -18,6 +18,7 @@ from aioelect._redis.store import open_store
 from aioelect._store import members_of
 from aioelect._term import Term, check_function
 from aioelect._tokens import TokenSource
+from aioelect._vitals import Vitals
 from aioelect.facts import Observer
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ class Partitions:
             observers=observers,
             tokens=tokens,
         )
+        self._vitals = Vitals()
+        first.observers.also(self._vitals)
         self._sessions = (first, *(first.named(f"{name}:{number}") for number in range(1, count)))
         self._membership: Membership | None = None
 
@@ -148,7 +151,7 @@ class Partitions:
                 f"this object takes part in {self._name!r} already: make another one", name=self._name
             )
         membership = self._membership = Membership(
-            self._name, self._store, self._sessions, lambda number, term: consume(Partition(number, term))
+            self._name, self._store, self._sessions, lambda number, term: consume(Partition(number, term)), self._vitals
         )
         try:
             yield self

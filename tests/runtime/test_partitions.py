@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
@@ -30,13 +31,22 @@ INTERVAL = TTL / 3
 class Copy:
     """One copy of the service, and what it consumes."""
 
-    def __init__(self, server: MemoryServer, who: str, count: int = COUNT, *, drain: float = 0.01) -> None:
+    def __init__(
+        self, server: MemoryServer, who: str, count: int = COUNT, *, drain: float = 0.01, drain_limit: float = 60
+    ) -> None:
         self.store = Process(server, key=who, latency=LATENCY)
         self.heard = Heard()
         self.drain = drain
         self.slow: dict[int, float] = {}  # by partition
+        self.deaf: dict[int, asyncio.Event] = {}  # by partition: ignores all cancellations until then
         self.partitions = Partitions(
-            self.store, "orders", count=count, ttl=TTL, identity=who, observers=[self.heard], drain_limit=60
+            self.store,
+            "orders",
+            count=count,
+            ttl=TTL,
+            identity=who,
+            observers=[self.heard],
+            drain_limit=drain_limit,
         )
         self.begun: Counter[int] = Counter()
         self.at_work: set[int] = set()
@@ -55,6 +65,10 @@ class Copy:
             try:
                 with partition.term.cleanup():
                     await asyncio.sleep(self.slow.get(number, self.drain))
+                    while number in self.deaf and not self.deaf[number].is_set():
+                        at_work.discard((number, "somebody"))  # its term is over: others may
+                        with suppress(asyncio.CancelledError):
+                            await self.deaf[number].wait()
             finally:
                 self.at_work.discard(number)
                 at_work.discard((number, "somebody"))
@@ -152,6 +166,39 @@ async def test_p7_a_partition_is_let_go_only_when_its_consumer_has_ended_and_the
     assert elapsed() - began < INTERVAL and slow.at_work == {last}
     await until(lambda: len(other.numbers) == COUNT, 60)
     await leaving
+
+
+async def test_p7_past_the_drain_limit_others_take_over_and_this_member_takes_nothing_until_the_old_work_is_over(
+    server: MemoryServer, stack: AsyncExitStack
+) -> None:
+    hung, other = Copy(server, "hung", 4, drain_limit=TTL), Copy(server, "other", 4)
+    await join(stack, hung)
+    await join(stack, other)
+    await until(lambda: len(hung.numbers) == len(other.numbers) == 2, 60)
+    stuck, fine = sorted(hung.numbers)
+    over = hung.deaf[stuck] = asyncio.Event()
+    for partition in hung.partitions.held:
+        if partition.number == stuck:
+            partition.term.resign()
+    await until(lambda: stuck in other.numbers, 4 * TTL)
+    assert hung.numbers == {fine}, "what it holds beside that is its own"
+    await asyncio.sleep(2 * TTL)
+    assert hung.numbers == {fine} and len(other.numbers) == 3
+    over.set()
+    await until(lambda: len(hung.numbers) == len(other.numbers) == 2, 60)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 has no eager tasks")
+async def test_with_eager_tasks_all_is_as_without(server: MemoryServer, stack: AsyncExitStack) -> None:
+    if sys.version_info >= (3, 12):  # mypy looks at the oldest Python
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    one, two = Copy(server, "one"), Copy(server, "two")
+    await join(stack, one)
+    await until(lambda: len(one.numbers) == COUNT, 60)
+    part = await join(stack, two)
+    await until(lambda: fair(one, two), 60)
+    await part.aclose()
+    await until(lambda: len(one.numbers) == COUNT, 60)
 
 
 async def test_p1_the_partitions_of_one_that_is_cut_off_move_after_a_ttl_and_it_has_stopped_before(
