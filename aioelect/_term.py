@@ -14,7 +14,7 @@ import anyio
 from aioelect import _clock
 from aioelect._core import hold
 from aioelect._core.names import check_identity, check_key
-from aioelect._core.schedule import Beat, Missed, Schedule, as_schedule, check_begin, check_missed
+from aioelect._core.schedule import Beat, Missed, Schedule, as_schedule, check_begin, check_missed, name_of
 from aioelect._core.timing import MAX_TTL, Duration, seconds
 from aioelect._errors import ConfigurationError, NotHeld
 from aioelect._periodic import Runs, Ticks
@@ -236,7 +236,7 @@ class Term:
             ...     await clean_up(day)
         """
         found = as_schedule(schedule)
-        name = check_key(str(found) if key is None else key)
+        name = check_key(name_of(found) if key is None else key)
         missed, begin = check_missed(missed), check_begin(begin)
         return Runs(self._supervisor, self._supervisor.marker(), found, name, missed, begin, wait=wait)
 

@@ -26,6 +26,7 @@ __all__ = [
     "check_tz",
     "due",
     "from_microseconds",
+    "name_of",
     "to_microseconds",
 ]
 
@@ -61,6 +62,12 @@ def check_tz(value: object) -> None:
     """Refuse what is no time zone."""
     if not isinstance(value, tzinfo):
         raise ConfigurationError(f"tz={value!r}; expected a tzinfo, like zoneinfo.ZoneInfo(...)", reason="tz")
+    # pytz's zones give a datetime that they are put into the offset of the year 1900.
+    noon = datetime(2001, 1, 15, 12, tzinfo=value)
+    if noon.astimezone(UTC).astimezone(value).replace(tzinfo=value) != noon:
+        raise ConfigurationError(
+            f"tz={value!r} gives the same time two offsets; expected zoneinfo.ZoneInfo({str(value)!r})", reason="tz"
+        )
 
 
 def check_begin(value: object) -> datetime | None:
@@ -198,6 +205,17 @@ def as_schedule(value: object) -> Schedule:
         f"schedule={value!r}; expected seconds, a timedelta, or a schedule like Daily(...) or Cron(...)",
         reason="schedule",
     )
+
+
+def name_of(schedule: Schedule) -> str:
+    """The name under which its finished runs are noted, unless it was given another."""
+    kind = type(schedule)
+    if kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__:
+        raise ConfigurationError(
+            f"schedule={schedule!r} has a name of its own in every process: give {kind.__name__} a __str__, or key=...",
+            reason="schedule",
+        )
+    return str(schedule)
 
 
 def due(schedule: Schedule, done: datetime, now: datetime, missed: Missed) -> datetime | None:

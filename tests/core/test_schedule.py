@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta, timezone
+from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -161,6 +161,22 @@ def test_the_name_of_a_schedule_tells_it_from_others() -> None:
     )
 
 
+class LikePytz(tzinfo):
+    """One offset for a datetime that it is put into, another for one that is brought to it."""
+
+    def utcoffset(self, dt: datetime | None, /) -> timedelta:
+        return timedelta(minutes=53)
+
+    def dst(self, dt: datetime | None, /) -> None:
+        return None
+
+    def tzname(self, dt: datetime | None, /) -> str:
+        return "LMT"
+
+    def fromutc(self, dt: datetime, /) -> datetime:
+        return (dt + timedelta(hours=1)).replace(tzinfo=timezone(timedelta(hours=1)))
+
+
 @pytest.mark.parametrize(
     ("make", "named"),
     [
@@ -170,6 +186,7 @@ def test_the_name_of_a_schedule_tells_it_from_others() -> None:
         (lambda: Daily(3), "at"),  # type: ignore[arg-type]
         (lambda: Daily(time(3, tzinfo=UTC)), "at"),
         (lambda: Daily("03:00", "Europe/Berlin"), "tz"),  # type: ignore[arg-type]
+        (lambda: Daily("03:00", LikePytz()), "tz"),
         (lambda: Interval(0), "interval"),
         (lambda: Interval(math.nan), "interval"),
         (lambda: Interval(1, -1), "offset"),

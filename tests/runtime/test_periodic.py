@@ -290,6 +290,13 @@ async def test_a_schedule_of_ones_own_will_do(ours: Process) -> None:
         assert [await anext(runs) for _ in range(3)] == [BEGIN + timedelta(hours=n) for n in (1, 2, 3)]
 
 
+class Nameless:
+    """A schedule whose `str()` is another in every process, so that each would run it."""
+
+    def after(self, instant: datetime, /) -> datetime:
+        return instant + timedelta(hours=1)
+
+
 async def test_p14_what_can_not_be_done_once_is_refused_where_it_is_asked(
     ours: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +306,9 @@ async def test_p14_what_can_not_be_done_once_is_refused_where_it_is_asked(
                 term.once(refused)  # type: ignore[arg-type]
         with pytest.raises(ConfigurationError, match="key"):
             term.once(60, key="")
+        with pytest.raises(ConfigurationError, match="give Nameless a __str__, or key="):
+            term.once(Nameless())
+        term.once(Nameless(), key="hourly")
         with pytest.raises(ConfigurationError, match="missed"):
             term.once(60, missed="never")  # type: ignore[arg-type]
         with pytest.raises(ConfigurationError, match="begin="):
