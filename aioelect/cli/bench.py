@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -113,10 +114,13 @@ async def _times(once: Callable[[], Awaitable[object]], rounds: int) -> list[flo
 async def _hand_overs(url: str, redis: AnyRedis, name: str, prefix: str, rounds: int, hold: float) -> list[float]:
     """Two hold the lock in turn, from event loops of their own: in one, a release would go no way at all."""
     moments: list[tuple[float, str, bool]] = []
+    given_up = threading.Event()  # Ctrl-C cancels this loop only, and a thread is waited for
 
     async def holds(redis: AnyRedis, who: str) -> None:
         lock = FencedLock(redis, name, wait=_WAIT, prefix=prefix, observers=[])
         for _ in range(rounds // 2):
+            if given_up.is_set():
+                return
             async with lock:
                 moments.append((_clock.now(), who, True))
                 await asyncio.sleep(hold)
@@ -126,7 +130,12 @@ async def _hand_overs(url: str, redis: AnyRedis, name: str, prefix: str, rounds:
         async with connected(url) as other:
             await holds(other, "other")
 
-    await asyncio.gather(holds(redis, "this"), asyncio.to_thread(asyncio.run, elsewhere()))
+    there = asyncio.create_task(asyncio.to_thread(asyncio.run, elsewhere()))
+    try:
+        await asyncio.gather(holds(redis, "this"), asyncio.shield(there))
+    finally:
+        given_up.set()
+        await asyncio.wait([there])
     moments.sort()
     return [at - left for (left, one, began), (at, two, _) in pairwise(moments) if not began and one != two]
 

@@ -1,12 +1,14 @@
 """`aioelect bench`: figures of a given server."""
 
 import json
+import signal
 
 import pytest
 
-from support.programs import outcome
+from support.programs import LIMIT, Program, outcome
 from support.proxy import ThreadedProxy
 from support.servers import Server
+from support.wait import until
 
 pytestmark = pytest.mark.timeout(120)
 QUICK = ("--rounds", "10", "--coroutines", "3")
@@ -53,3 +55,11 @@ async def test_a_server_that_is_not_there_is_told() -> None:
     code, out, err = await outcome("bench", url="redis://user:s3cr3t@127.0.0.1:1")
     assert (code, out) == (69, "")
     assert err.startswith("aioelect: ") and "s3cr3t" not in err
+
+
+async def test_ctrl_c_ends_it_also_while_two_hand_the_lock_over(server: Server) -> None:
+    with Program("bench", "--rounds", "10000", "--coroutines", "1", "--redis", server.url) as program:
+        await until(lambda: server.call("PUBSUB", "CHANNELS"), LIMIT)  # somebody waits: two take turns
+        program.process.send_signal(signal.SIGINT)
+        assert (await program.ended(), program.out, program.err) == (130, "", "")
+    assert server.call("KEYS", "*") == []
