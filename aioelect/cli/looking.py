@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aioelect import AioelectError, ConfigurationError, Leadership, info, step_down
+from aioelect import AioelectError, ConfigurationError, Leadership, StoreError, StoreRejected, info, step_down
 from aioelect._redis.store import open_store
 from aioelect._store import OperatorStore, Refused
 from aioelect.cli.address import connected, redis_option
-from aioelect.cli.exits import ended_by, failed
+from aioelect.cli.exits import Exit, ended_by, failed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -75,7 +75,8 @@ def show(name: str, url: str, prefix: str, as_json: bool) -> None:
 def watch(name: str | None, url: str, prefix: str, every: float, as_json: bool) -> None:
     """Follow who holds NAME, or all names that are held, until Ctrl-C.
 
-    A table that moves on a terminal; with --json one line for each name whose holder has changed.
+    A table that moves on a terminal; with --json one line for each name whose holder has changed. An outage of the
+    server is told and waited out.
     """
 
     async def look(redis: AnyRedis) -> int:
@@ -169,11 +170,12 @@ async def _follow(look: Callable[[], Awaitable[list[Leadership]]], every: float,
     from rich.console import Console  # noqa: PLC0415 - takes a while
     from rich.live import Live  # noqa: PLC0415
 
+    await look()  # who is not there from the start has the wrong address
     shown: dict[str, object] = {}
     console = Console()
     if as_json or not console.is_terminal:
         while True:
-            now = {role.name: role for role in await look()}
+            now = {role.name: role for role in await _patient(look, every)}
             for name in sorted(now.keys() | shown.keys()):
                 role = now.get(name)
                 leader = role.leader if role else None
@@ -183,7 +185,22 @@ async def _follow(look: Callable[[], Awaitable[list[Leadership]]], every: float,
             await asyncio.sleep(every)
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(_table(await look()), refresh=True)
+            live.update(_table(await _patient(look, every)), refresh=True)
+            await asyncio.sleep(every)
+
+
+async def _patient(look: Callable[[], Awaitable[list[Leadership]]], every: float) -> list[Leadership]:
+    """What is seen once the server serves: it may be restarted or fail over while somebody watches."""
+    told = False
+    while True:
+        try:
+            return await look()
+        except StoreError as error:
+            if isinstance(error, StoreRejected) and not error.passing:
+                raise
+            if not told:
+                failed(error, Exit.UNREACHABLE)
+                told = True
             await asyncio.sleep(every)
 
 

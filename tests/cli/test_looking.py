@@ -11,6 +11,7 @@ import pytest
 from redis.asyncio import Redis, RedisCluster
 
 from aioelect import Elector, EndReason, FencedLock, Lease, Term, aclose
+from conftest import MakeServer
 from support import servers
 from support.programs import LIMIT, Program, outcome
 from support.servers import Server
@@ -231,6 +232,21 @@ async def test_watch_tells_each_change_once(server: Server, redis: Redis, name: 
         lines = [json.loads(line)["leader"] for line in watching.out.splitlines()]
         told = [leader and leader["token"] for leader in lines]
         assert told == [None, term.token, None][3 - len(told) :]
+
+
+async def test_watch_tells_an_outage_once_and_goes_on_after_it(make_server: MakeServer) -> None:
+    server = make_server()
+    with Program("watch", "scheduler", "--every", "0.1", "--json", "--redis", server.url) as watching:
+        await watching.says('"leader": null')
+        await server.astop()
+        await until(lambda: watching.err.endswith("\n"), LIMIT)
+        await asyncio.sleep(0.5)  # a few looks more
+        await server.astart()
+        server.call("SET", "aioelect:{scheduler}", "somebody's", "PX", 60_000)
+        await watching.says('"leader": {')
+        assert watching.err.count("\n") == 1 and watching.err.startswith("aioelect: ")
+        watching.process.send_signal(signal.SIGINT)
+        assert await watching.ended() == 130
 
 
 async def test_watch_is_a_table_that_moves_on_a_terminal(server: Server, redis: Redis) -> None:
