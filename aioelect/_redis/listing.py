@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable
 
+from aioelect._core.names import check_name
+from aioelect._errors import ConfigurationError
+
 from .cluster import ClusterRoute
 from .refusals import Fault, trouble_of
 from .scripts import Route
@@ -35,6 +38,15 @@ async def names_under(route: Route, prefix: str, deadline_of_page: Callable[[], 
                     raise Malformed
             seen |= found
             for key in sorted(found):
-                yield key[len(start) : -1].decode(errors="replace")
+                if (name := _name_of(key[len(start) : -1])) is not None:
+                    yield name
             if cursor == b"0":
                 break
+
+
+def _name_of(text: bytes) -> str | None:
+    """None: the key is somebody else's, since no name of ours can look like that."""
+    try:
+        return check_name(text.decode())
+    except (ConfigurationError, UnicodeDecodeError):
+        return None

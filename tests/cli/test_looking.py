@@ -234,6 +234,15 @@ async def test_watch_tells_each_change_once(server: Server, redis: Redis, name: 
         assert told == [None, term.token, None][3 - len(told) :]
 
 
+@pytest.mark.leaves_keys("somebody else's")
+async def test_keys_that_can_be_nobodys_name_hide_no_other(server: Server) -> None:
+    for key in (b"aioelect:{}", b"aioelect:{a}b}", b"aioelect:{\xff}", b"aioelect:{" + b"x" * 201 + b"}"):
+        server.call("SET", key, "theirs")
+    server.call("SET", "aioelect:{ours}", "value", "PX", 60_000)
+    code, out, err = await outcome("ls", "--json", url=server.url)
+    assert (code, err, [one["name"] for one in json.loads(out)]) == (0, "", ["ours"])
+
+
 async def test_watch_tells_an_outage_once_and_goes_on_after_it(make_server: MakeServer) -> None:
     server = make_server()
     with Program("watch", "scheduler", "--every", "0.1", "--json", "--redis", server.url) as watching:
