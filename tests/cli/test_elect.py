@@ -25,7 +25,7 @@ def elect(server: Server, script: str, identity: str = "one", ttl: str = "3") ->
 
 
 async def test_it_leads_stands_again_after_a_loss_and_ends_with_the_command_on_sigterm(server: Server) -> None:
-    with elect(server, WORK) as program:
+    with elect(server, WORK, ttl="9") as program:  # after a loss the command has a seventh of that to say so
         await program.says("leading")
         server.call("DEL", KEY)
         await program.says("stopped")
