@@ -23,9 +23,9 @@ async def test_a_crowd_that_asks_in_one_turn_of_the_loop_is_not_sent_when_it_end
     await granted(store, a_claim("warm"))
 
     async def look() -> object:
-        return server.call("EXISTS", *(f"aioelect:{{name-{n}}}" for n in range(128)))  # blocks the loop
+        return server.call("EXISTS", *(f"aioelect:{{name-{n}}}" for n in range(600)))  # blocks the loop
 
-    crowd = [asyncio.create_task(store.acquire(a_claim(f"name-{n}"), limit=LIMIT)) for n in range(128)]
+    crowd = [asyncio.create_task(store.acquire(a_claim(f"name-{n}"), limit=LIMIT)) for n in range(600)]
     looked = asyncio.create_task(look())  # in the same turn, as its last
     assert all(isinstance(answer, Granted) for answer in await asyncio.gather(*crowd))
     assert cast("int", await looked) > 16
