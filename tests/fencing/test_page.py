@@ -19,10 +19,11 @@ from support.servers import Server
 PAGE = (Path(__file__).parents[2] / "docs" / "fencing.md").read_text()
 BLOCKS: list[str] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 SAY = {
-    "guard.transaction": "written",
-    "guard.update": "written 1",
+    "async with guard.transaction": "written",
+    "psycopg_pool": "written 1",
     "PostgresSequence": "led with token 1",
     "RedisGuard": "left: -5",
+    "SqliteGuard": "rows: 1",
     "class Bucket": "33 is older than 34",
 }
 
@@ -46,11 +47,11 @@ def test_every_block_of_the_page_is_run_by_a_test_below() -> None:
 
 @pytest.mark.leaves_keys("a stock that stays")
 @pytest.mark.parametrize("mark", SAY)
-def test_what_the_page_shows_does_what_it_says(mark: str, server: Server, stocked: str) -> None:
+def test_what_the_page_shows_does_what_it_says(mark: str, server: Server, stocked: str, tmp_path: Path) -> None:
     execute(stocked, "CREATE TABLE log (what TEXT)")
     execute(stocked, "DROP SEQUENCE aioelect_token")
     argv = [sys.executable, "-W", "error", "-c", _code(_block(mark), server, stocked)]
-    ran = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=50)
+    ran = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=50)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.strip().splitlines()[-1].startswith(SAY[mark]), ran.stdout
 
