@@ -14,6 +14,7 @@ lie in the shared server (a test that needs such keys says `@pytest.mark.leaves_
 import asyncio
 import gc
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, Protocol
@@ -32,6 +33,11 @@ from support.tls import Certificates, make_certificates
 
 hypothesis.settings.register_profile("aioelect", deadline=None)  # of one example: the machine may be busy
 hypothesis.settings.load_profile("aioelect")
+
+# Under nohup, or behind a shell's "&", some signals are ignored; and so they would be by all that the tests start.
+for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 TASK_PATIENCE = 1.0
 """Seconds that detached tasks get to end by themselves after a test."""
