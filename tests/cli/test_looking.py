@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,15 +12,12 @@ from redis.asyncio import Redis, RedisCluster
 from aioelect import Elector, EndReason, FencedLock, Lease, Term, aclose
 from conftest import MakeServer
 from support import servers
-from support.programs import LIMIT, Program, outcome
+from support.programs import LIMIT, Program, needs_proc, outcome
 from support.servers import Server
 from support.topologies import Cluster, SentinelGroup
 from support.wait import until
 
-pytestmark = [
-    pytest.mark.timeout(120),
-    pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
-]
+pytestmark = pytest.mark.timeout(120)
 ACL = Path(__file__).parents[2] / "docs" / "acl.txt"
 DOCUMENTED = next(text for text in ACL.read_text().splitlines() if text.startswith("ACL SETUSER")).split()
 
@@ -70,6 +66,7 @@ async def test_show_tells_who_leads_in_fields_that_stay(server: Server, leader: 
     assert (code, json.loads(out)["leader"]) == (0, None)
 
 
+@needs_proc
 async def test_show_lists_who_stands(server: Server, leader: Term) -> None:
     options = ("--redis", server.url, "--identity", "pod-b")
     with Program("elect", *options, "scheduler", "--", "true"):
@@ -185,6 +182,7 @@ async def test_p6_release_gives_up_only_the_holder_whose_token_it_names(any_serv
     assert (code, out, err) == (1, "", "aioelect: nobody holds 'name'\n")
 
 
+@needs_proc
 async def test_who_waits_is_told_of_an_operators_release_at_once(server: Server, redis: Redis) -> None:
     term = await Lease(redis, "name", ttl=60, observers=[]).try_acquire()
     assert term is not None
@@ -203,6 +201,7 @@ async def test_step_down_asks_the_leader_and_says_whom(server: Server, leader: T
     assert (code, out, err) == (1, "", "aioelect: nobody holds 'nothing'\n")
 
 
+@needs_proc
 async def test_step_down_can_reserve_the_next_term_for_a_candidate(server: Server, leader: Term) -> None:
     def stand(who: str) -> Program:
         command = ("sh", "-c", "echo leads; sleep 60")
@@ -216,6 +215,7 @@ async def test_step_down_can_reserve_the_next_term_for_a_candidate(server: Serve
         assert not leader.is_leader
 
 
+@needs_proc
 @pytest.mark.parametrize("name", [("name",), ()])
 async def test_watch_tells_each_change_once(server: Server, redis: Redis, name: tuple[str, ...]) -> None:
     with Program("watch", *name, "--every", "0.1", "--json", "--redis", server.url) as watching:
@@ -243,6 +243,7 @@ async def test_keys_that_can_be_nobodys_name_hide_no_other(server: Server) -> No
     assert (code, err, [one["name"] for one in json.loads(out)]) == (0, "", ["ours"])
 
 
+@needs_proc
 async def test_watch_tells_an_outage_once_and_goes_on_after_it(make_server: MakeServer) -> None:
     server = make_server()
     with Program("watch", "scheduler", "--every", "0.1", "--json", "--redis", server.url) as watching:
@@ -258,6 +259,7 @@ async def test_watch_tells_an_outage_once_and_goes_on_after_it(make_server: Make
         assert await watching.ended() == 130
 
 
+@needs_proc
 async def test_watch_is_a_table_that_moves_on_a_terminal(server: Server, redis: Redis) -> None:
     with Program("watch", "--every", "0.1", "--redis", server.url, terminal=True, env={"TERM": "xterm"}) as watching:
         await watching.says("holder")
@@ -277,6 +279,7 @@ async def test_watch_is_a_table_that_moves_on_a_terminal(server: Server, redis: 
         assert "Traceback" not in watching.out + watching.err
 
 
+@needs_proc
 async def test_as_a_program_the_commands_print_to_the_right_places(server: Server, leader: Term) -> None:
     with Program("show", "scheduler", "--redis", server.url) as program:
         assert await program.ended() == 0
@@ -286,6 +289,7 @@ async def test_as_a_program_the_commands_print_to_the_right_places(server: Serve
         assert (program.out, program.err) == ("", "aioelect: nobody holds 'nothing'\n")
 
 
+@needs_proc
 async def test_completion_is_there_for_the_usual_shells() -> None:
     for shell in ("bash", "zsh", "fish"):
         with Program(env={"_AIOELECT_COMPLETE": f"{shell}_source"}) as program:
