@@ -79,7 +79,7 @@ class AdvisoryLock:
         )
         self._sections = Sections(self._session)
 
-    async def __aenter__(self) -> Term:
+    def __aenter__(self) -> Coroutine[object, object, Term]:
         """Wait for the lock, at most `wait` seconds. A cancelled call leaves no lock behind.
 
         Raises:
@@ -88,17 +88,17 @@ class AdvisoryLock:
             StoreUnavailable: no usable answer in that time.
             StoreRejected: the database refuses to serve.
         """
-        return await self._sections.enter(self._wait)
+        return self._sections.enter(self._wait)
 
-    async def __aexit__(
+    def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
+    ) -> Coroutine[object, object, bool | None]:
         """Stop and await the children, then unlock: at most 2 s; a cancellation comes out when that is done.
 
         Raises:
             LeaseLost: the connection was lost while the body ran, and the body raised nothing itself.
         """
-        return await self._sections.leave(exc_type, exc, traceback)
+        return self._sections.leave(exc_type, exc, traceback)
 
     def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[None, None, R]]:
         """As a decorator: every call of `function` waits for the lock, runs, and unlocks."""

@@ -15,7 +15,7 @@ from typing import Self
 
 import anyio
 
-__all__ = ["Bout", "scope_class"]
+__all__ = ["Bout", "current_task", "scope_class"]
 
 _INSIST = 0.05  # seconds of delivery at every turn of the loop
 _PAUSE = 0.1  # from then on: between two deliveries
@@ -30,14 +30,19 @@ def scope_class() -> type[anyio.CancelScope]:
     return type(anyio.CancelScope())
 
 
+def current_task() -> asyncio.Task[object]:
+    """The task that runs."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
 class Bout:
-    """A cancellable stretch of work of the current task. Enter and exit in the same task."""
+    """A cancellable stretch of work of `task`, which is the current one. Enter and exit in that task."""
 
     __slots__ = ("_cancelling", "_inner", "_outer", "_timer", "task")
 
-    def __init__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def __init__(self, task: asyncio.Task[object]) -> None:
         self.task = task
         self._cancelling = task.cancelling()
         scope = scope_class()

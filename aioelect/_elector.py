@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 from aioelect import _observe
 from aioelect._attendance import Fitness, Ready, StepDownHook, obey
 from aioelect._background import spawn
-from aioelect._bout import Bout
+from aioelect._bout import Bout, current_task
 from aioelect._candidacy import Candidacy
 from aioelect._core.names import check_weight, pack_info
 from aioelect._core.timing import Duration
@@ -275,7 +275,7 @@ class Elector:
             return await winning()
         await self._fitness.until_fit()
         keeper: Keeper | None = None
-        with Bout() as bout:
+        with Bout(current_task()) as bout:
             looking = spawn(self._fitness.stop_when_unfit(bout), f"fitness of {self._session.name}")
             try:
                 keeper = await winning()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 
 from aioelect._background import spawn
-from aioelect._bout import Bout
+from aioelect._bout import Bout, current_task
 from aioelect._errors import ConfigurationError, LeaseLost
 from aioelect._keeper import Keeper
 from aioelect._supervisor import loss
@@ -18,34 +19,39 @@ __all__ = ["Guard", "left_elsewhere"]
 class Guard:
     """A body under a claim: cancelled when the claim is lost, joined before it is released."""
 
-    __slots__ = ("_bout", "_keeper")
+    __slots__ = ("_bout", "_forget", "_keeper")
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: Keeper, forget: Callable[[asyncio.Task[object]], None] | None = None) -> None:
         self._keeper = keeper
-        self._bout = Bout()
+        self._forget = forget  # told of the task that is gone without having left
 
     async def __aenter__(self) -> Term:
         """Begin, in the task that will leave; never waits."""
-        self._bout.__enter__()
-        self._keeper.enter(self._bout)
-        self._bout.task.add_done_callback(self._abandoned)
+        return self.begin(current_task())
+
+    def begin(self, task: asyncio.Task[object]) -> Term:
+        """The same, where the current task is known."""
+        bout = self._bout = Bout(task)
+        bout.__enter__()
+        self._keeper.enter(bout)
+        task.add_done_callback(self._abandoned)
         return self._keeper.term
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         """End: what the body raised, or an outer cancellation, comes out as it is; else a child's error or the loss."""
-        keeper = self._keeper
-        self._bout.task.remove_done_callback(self._abandoned)
-        elsewhere = asyncio.current_task() is not self._bout.task
+        keeper, bout = self._keeper, self._bout
+        bout.task.remove_done_callback(self._abandoned)
+        elsewhere = asyncio.current_task() is not bout.task
         ours = False
-        self._bout.shelter()
-        keeper.leave(self._bout)
+        bout.shelter()
+        keeper.leave(bout)
         try:
             await keeper.finish()
         finally:
             if not elsewhere:
-                ours = self._bout.__exit__(exc_type, exc, traceback)
+                ours = bout.__exit__(exc_type, exc, traceback)
         if elsewhere:
             raise left_elsewhere(keeper.info.name)
         if exc is not None and not ours:
@@ -59,8 +65,10 @@ class Guard:
             raise loss(keeper)
         return ours
 
-    def _abandoned(self, _: asyncio.Task[object]) -> None:
+    def _abandoned(self, task: asyncio.Task[object]) -> None:
         # The body's task is gone without having left: nobody works under this claim any more.
+        if self._forget is not None:
+            self._forget(task)
         self._keeper.leave(self._bout)
         spawn(self._keeper.finish(), f"release of {self._keeper.info.name}")
 

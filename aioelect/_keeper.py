@@ -12,12 +12,13 @@ from functools import partial
 
 from aioelect import _clock
 from aioelect._background import is_cancelled, outlast, running_loop, spawn
-from aioelect._bout import Bout
+from aioelect._bout import Bout, current_task
 from aioelect._core import hold
 from aioelect._core.hold import Action, EndReason
 from aioelect._core.timing import RELEASE_LIMIT, Timing
 from aioelect._errors import StoreError, StoreUnavailable, reason_of
 from aioelect._events import Observers
+from aioelect._line import Line
 from aioelect._parting import as_store_error, give_up
 from aioelect._periodic import Marker
 from aioelect._store import Claim, Heir, Holder, Refused, Renewed, StepDown, Store, Watchful, marks_of, roles_of
@@ -35,17 +36,17 @@ class Keeper:
 
     # fmt: off
     __slots__ = (  # ten thousand of them may be alive at once
-        "__weakref__", "_began", "_bouts", "_children", "_claim", "_closing", "_give_up_at", "_heir", "_kept",
+        "__weakref__", "_began", "_bouts", "_children", "_claim", "_closing", "_give_up_at", "_heir", "_line",
         "_loop", "_observers", "_overrun_timer", "_releasing", "_renewals", "_stopped", "_store", "_ticker",
-        "_when_over", "_work_left", "cause", "child_errors", "end_reason", "info", "outcome", "release_error",
-        "state", "taken_by", "term", "timing", "told", "when_asked",
+        "_work_left", "cause", "child_errors", "end_reason", "info", "outcome", "release_error", "state", "taken_by",
+        "term", "timing", "told", "when_asked",
     )
     # fmt: on
 
     info: TermInfo
     term: Term
 
-    def __init__(self, store: Store, claim: Claim, timing: Timing, observers: Observers, *, kept: bool) -> None:
+    def __init__(self, store: Store, claim: Claim, timing: Timing, observers: Observers, line: Line | None) -> None:
         self.timing = timing
         self.state: hold.State = hold.Idle()
         self.cause: StoreError | None = None
@@ -60,7 +61,7 @@ class Keeper:
         self._store = store
         self._claim = claim
         self._observers = observers
-        self._kept = kept  # renewed and supervised
+        self._line = line  # of a term that is kept, that is renewed and supervised
         self._bouts: set[Bout] = set()
         self._releasing: tuple[Bout, ...] = ()  # those that wait for the release
         self._children: set[asyncio.Task[None]] = set()
@@ -72,7 +73,6 @@ class Keeper:
         self._overrun_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._ticker = ticker()
-        self._when_over: Callable[[Keeper], None] | None = None
 
     def start(self, sent_at: float, token: int, waited: float, failover: float | None = None) -> bool:
         """Take the store's grant; False: it came after its own renew deadline and has to be undone."""
@@ -85,14 +85,12 @@ class Keeper:
         term = self.term = Term(self)
         leads_for = lambda: hold.leads_for(self.state, _clock.now()) if term.is_leader else 0.0  # noqa: E731
         self._observers(TermBegan(self.info, waited, failover, leads_for))
+        if self._line is not None:
+            self._line.hold(self, self.info)
         if self._store.capabilities.tells:
             assert isinstance(self._store, Watchful)
             self._store.on_loss(self._claim, lambda: self._feed(hold.Refused(_clock.now())))
         return True
-
-    def when_over(self, callback: Callable[[Keeper], None]) -> None:
-        """Call back once, when the work has ended and the claim is released, lost or left to its ttl."""
-        self._when_over = callback
 
     # -- what the term may ask for
 
@@ -136,7 +134,7 @@ class Keeper:
         self._refuse_elsewhere()
         if heir is not None:
             roles_of(self._store, "hand_over()")
-        if not self._kept:
+        if self._line is None:
             raise unsupervised(self, "there is no work to stop; release() is yours")
         self._heir = heir or self._heir
         self._feed(hold.Quit(_clock.now()))
@@ -144,7 +142,7 @@ class Keeper:
     def start_soon(self, function: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         """See `Term.start_soon`."""
         self._refuse_elsewhere()
-        if not self._kept:
+        if self._line is None:
             raise unsupervised(self, "nobody would stop a child of it; hold it by 'async with' instead")
         if self._stopped or self._closing is not None:
             return
@@ -179,10 +177,7 @@ class Keeper:
         return self.outcome is ReleaseOutcome.ALREADY_LOST
 
     async def finish(self) -> None:
-        """The body has ended: stop and await the children, release. A cancellation is raised when that is over.
-
-        Call it sheltered (`Bout.shelter`).
-        """
+        """The body has ended: stop and await the children, release, raise a cancellation. Call it sheltered."""
         cancelled: asyncio.CancelledError | None = None
         while (closing := self._closing) is None or not closing.done() or self._children:
             if closing is None or closing.done():
@@ -201,7 +196,7 @@ class Keeper:
 
     def _begin_closing(self) -> asyncio.Future[ReleaseOutcome]:
         self._give_up_at = None
-        self._closing = self._loop.create_future()
+        self._closing = asyncio.Future(loop=self._loop)
         return self._closing
 
     def _close_detached(self) -> None:
@@ -224,7 +219,7 @@ class Keeper:
     async def _run_child(self, function: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         if self._stopped:
             return
-        bout = Bout()
+        bout = Bout(current_task())
         try:
             with bout:
                 self.enter(bout)
@@ -258,17 +253,17 @@ class Keeper:
         self.state, actions = hold.step(before, event, self.timing)
         for action in actions:
             match action:
-                case Action.RENEW if self._kept:
+                case Action.RENEW if self._line is not None:
                     self._start_renewal(self.timing.response_limit)
                 case Action.STOP:
                     self._stop()
                 case _:
                     pass  # RELEASE and UNDO are done by whoever fed WorkOver or Granted
-        if self._kept and self.state is not before:
+        if self._line is not None and self.state is not before:
             self._ticker.schedule(self, hold.wake_at(self.state), self.timing.tick)
         if self.state is not before and isinstance(before, hold.Held) and not isinstance(before, hold.Draining):
             for fact in facts_of(self, before, event, self._began):
-                self._observers(fact)
+                self._observers.later(fact)  # the work is stopped first, and the release sent
 
     def _start_renewal(self, limit: float) -> asyncio.Task[StoreError | None]:
         renewal = spawn(self._renew_once(limit), f"renewal of {self.info.name}")
@@ -332,19 +327,24 @@ class Keeper:
         if self._overrun_timer is not None:
             self._overrun_timer.cancel()
         if isinstance(self.state, hold.Releasing) and self.outcome in (None, ReleaseOutcome.UNKNOWN):
-            if self._give_up_at is None:
-                self._give_up_at = self._loop.time() + RELEASE_LIMIT
-            at = self._began + self.timing.min_hold
-            attempt = give_up(self._store, self._claim, self._give_up_at, self.release_error, heir=self._heir, at=at)
-            self.outcome, self.told, self.release_error, self.taken_by = await attempt
-            if self.release_error is not None:
-                self._observers(StoreFailed(self.info.name, "release", reason_of(self.release_error)))
+            await self._give_up()
         if self.end_reason is None:
             self.end_reason = self.state.reason if isinstance(self.state, hold.Ended) else EndReason.RELEASED
             cause = None if self.release_error is None else str(self.release_error)
+            if self._line is not None:
+                self._line.let_go(self, self.told, self.taken_by)
             self._observers(TermOver(self.info, self.end_reason, self.outcome, cause))
-            if self._when_over is not None:
-                self._when_over(self)
             del self.term  # they refer to each other, and should be gone without the garbage collector
         if self._closing is not None and not self._closing.done():
             self._closing.set_result(self.outcome or ReleaseOutcome.ALREADY_LOST)
+
+    async def _give_up(self) -> None:
+        if self._give_up_at is None:
+            self._give_up_at = self._loop.time() + RELEASE_LIMIT
+        at = self._began + self.timing.min_hold
+        if self._line and self._store.capabilities.ordered and not (self._heir or self.timing.min_hold):
+            self._line.hand_on(self)
+        attempt = give_up(self._store, self._claim, self._give_up_at, self.release_error, heir=self._heir, at=at)
+        self.outcome, self.told, self.release_error, self.taken_by = await attempt
+        if self.release_error is not None:
+            self._observers(StoreFailed(self.info.name, "release", reason_of(self.release_error)))

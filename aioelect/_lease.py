@@ -125,24 +125,17 @@ class Session:
         timing = self.timing if kept else self.timing.unattended()
         request = Request(self.name, self.identity, timing, wait, stand, served, self._tokens)
         waiter = Waiter(self.store, request, self.observers, on_holder)
-        won: list[Keeper] = []
 
-        def hold(sent_at: float, token: int) -> bool:
-            keeper = Keeper(self.store, waiter.claim, timing, self.observers, kept=kept)
+        def hold(sent_at: float, token: int) -> Keeper | None:
+            keeper = Keeper(self.store, waiter.claim, timing, self.observers, waiter.line if kept else None)
             if not keeper.start(sent_at, token, waiter.waited, waiter.leaderless):
-                return False
+                return None
             remember(token, self.name, self.observers)
-            if kept:
-                line = waiter.line
-                line.hold(keeper, Holder(keeper.info.identity, keeper.info.token, keeper.info.id, None))
-                keeper.when_over(lambda over: line.let_go(over, over.told, over.taken_by))
-            won.append(keeper)
-            return True
+            return keeper
 
         while True:
             try:
-                await waiter.win(hold)
-                return won[0]
+                return await waiter.win(hold)
             except LateWin:
                 await undo(self.store, waiter.claim, RELEASE_LIMIT)
                 try:
@@ -185,13 +178,12 @@ class Sections:
                 reason="re-entered",
             )
         keeper = await self._session.acquire(wait)
-        guard = self._entered[task] = Guard(keeper)
-        task.add_done_callback(self._forget)
-        return await guard.__aenter__()
+        guard = self._entered[task] = Guard(keeper, self._forget)
+        return guard.begin(task)
 
-    async def leave(
+    def leave(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    ) -> Coroutine[object, object, bool | None]:
         """End the body of the current task."""
         task = asyncio.current_task()
         assert task is not None
@@ -200,8 +192,7 @@ class Sections:
         guard = self._entered.pop(task, None)
         if guard is None:
             raise left_elsewhere(self._session.name)
-        task.remove_done_callback(self._forget)
-        return await guard.__aexit__(exc_type, exc, traceback)
+        return guard.__aexit__(exc_type, exc, traceback)
 
     def _forget(self, task: asyncio.Task[object]) -> None:
         self._entered.pop(task, None)
@@ -300,19 +291,19 @@ class Lease:
             return None
         return keeper.term
 
-    async def __aenter__(self) -> Term:
+    def __aenter__(self) -> Coroutine[object, object, Term]:
         """Take the lease, or raise NotAcquired. Waits for one round trip; a cancelled call leaves no claim behind."""
-        return await self._sections.enter(0.0)
+        return self._sections.enter(0.0)
 
-    async def __aexit__(
+    def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
+    ) -> Coroutine[object, object, bool | None]:
         """Stop and await the children, then release: at most 2 s; a cancellation comes out when that is done.
 
         Raises:
             LeaseLost: the claim was lost while the body ran, and the body raised nothing itself.
         """
-        return await self._sections.leave(exc_type, exc, traceback)
+        return self._sections.leave(exc_type, exc, traceback)
 
     def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[None, None, R]]:
         """As a decorator: every call of `function` takes the lease, runs, and releases; NotAcquired if it is held."""

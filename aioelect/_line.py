@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from aioelect._core.timing import Timing
 from aioelect._store import Holder
+from aioelect.facts import TermInfo
 
 __all__ = ["Line", "line_for"]
 
@@ -29,7 +30,7 @@ class Line:
     def __init__(self) -> None:
         self._queue: list[asyncio.Future[bool]] = []
         self._contending = False
-        self._holders: dict[object, Holder] = {}  # terms of this process whose work is not over
+        self._holders: dict[object, TermInfo] = {}  # terms of this process whose work is not over
         self._turns = 0
         self._others_wait = False
         self.crowded = False  # several processes wait, as far as is known here: not all at once, then
@@ -54,12 +55,19 @@ class Line:
     @property
     def holder(self) -> Holder | None:
         """A holder in this process, if there is one."""
-        return next(iter(self._holders.values()), None)
+        term = next(iter(self._holders.values()), None)
+        return None if term is None else Holder(term.identity, term.token, term.id, None)
+
+    def take(self) -> bool:
+        """Be the head of the line if nobody is before us; True obliges to call `done` once."""
+        if self._holders or self._contending or self._queue:
+            return False
+        self._contending = True
+        return True
 
     async def turn(self, limit: float | None) -> bool:
         """Wait for the head of the line, at most `limit` seconds; True obliges to call `done` once."""
-        if not (self._holders or self._contending or self._queue):
-            self._contending = True
+        if self.take():
             return True
         loop = asyncio.get_running_loop()
         place: asyncio.Future[bool] = loop.create_future()
@@ -80,23 +88,36 @@ class Line:
     def done(self) -> None:
         """The head has won or given up."""
         self._contending = False
-        self._call_up()
+        if self._queue:
+            self._call_up()
 
-    def hold(self, who: object, known_by: Holder) -> None:
+    def hold(self, who: object, term: TermInfo) -> None:
         """A term of this process begins: the line stands still."""
-        self._holders[who] = known_by
-        self.saw(known_by)
+        self._holders[who] = term
+        if self._listeners:
+            self.saw(self.holder)
+
+    def hand_on(self, who: object) -> None:
+        """A term's work is over and its release is about to be sent: the next one here may ask right behind it.
+
+        Only where no other process waited at the last release: those have their chance when it is answered.
+        """
+        if self._queue and not self._turns:
+            self._holders.pop(who, None)
+            self._call_up()
 
     def let_go(self, who: object, told: int, successor: Holder | None = None) -> None:
         """A term's work is over; `told` others heard of the release, or somebody else has taken it."""
         self._holders.pop(who, None)
-        self.saw(successor)
+        if self._listeners:
+            self.saw(self.holder or successor)
         self._others_wait = told > 0
         self.crowded = told > 1
         self._turns = self._turns + 1 if told > 0 else 0
         if self._others_wait:  # remembered for a while: whoever comes straight back is not served before them
             asyncio.get_running_loop().call_later(_MEMORY, self._forget_others)
-        self._call_up()
+        if self._queue:
+            self._call_up()
 
     def _forget_others(self) -> None:
         self._others_wait = False

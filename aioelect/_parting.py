@@ -43,7 +43,12 @@ async def give_up(
     loop = asyncio.get_running_loop()
     while (left := until - loop.time()) > 0:
         try:
-            answer = await _release(store, claim, max(0.0, at - _clock.now()), heir, min(left, RELEASE_LIMIT / 3))
+            limit = min(left, RELEASE_LIMIT / 3)
+            keep = max(0.0, at - _clock.now()) if at else 0.0
+            if heir is None:
+                answer = await store.release(claim, keep=keep, limit=limit)
+            else:
+                answer = await roles_of(store, "hand_over()").release(claim, keep=keep, heir=heir, limit=limit)
         except StoreUnavailable as exc:
             error = exc
             await asyncio.sleep(min(left, 0.02 + 0.03 * random.random()))
@@ -57,12 +62,6 @@ async def give_up(
                 outcome = ReleaseOutcome.UNCONFIRMED if error else ReleaseOutcome.ALREADY_LOST
                 return Parting(outcome, error=error, taken_by=holder)
     return Parting(ReleaseOutcome.UNKNOWN, error=error)
-
-
-async def _release(store: Store, claim: Claim, keep: float, heir: Heir | None, limit: float) -> Released | Refused:
-    if heir is None:
-        return await store.release(claim, keep=keep, limit=limit)
-    return await roles_of(store, "hand_over()").release(claim, keep=keep, heir=heir, limit=limit)
 
 
 async def undo(store: Store, claim: Claim, patience: float) -> None:

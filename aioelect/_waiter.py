@@ -7,10 +7,11 @@ is not missed. A notice is a hint; the timer on the holder's ttl is what makes a
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 from aioelect import _clock
 from aioelect._core.campaign import Campaign, GiveUp, Next
@@ -36,8 +37,7 @@ __all__ = ["Hold", "LateWin", "Request", "Waiter"]
 _TELLING = 0.01  # that a try with less time than this had no answer says nothing: what was known before, does
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What one acquisition wants."""
 
     name: str
@@ -54,12 +54,20 @@ class Request:
         return self.stand is not None
 
 
-Hold = Callable[[float, int], bool]
-"""Takes a grant over: the instant from which it counts, and its token; False if that is too late."""
+T = TypeVar("T")
+Hold = Callable[[float, int], T | None]
+"""Takes a grant over: the instant from which it counts, and its token; None if that is too late."""
 
 
 class Waiter:
     """One acquisition. All its tries carry one owner value, until `renounce` begins another."""
+
+    # fmt: off
+    __slots__ = (
+        "_campaign", "_failing_since", "_last", "_observers", "_on_holder", "_others_last", "_outage_told", "_racing",
+        "_request", "_reserved", "_silent_ends", "_store", "claim", "in_doubt", "line", "started",
+    )
+    # fmt: on
 
     def __init__(
         self,
@@ -89,7 +97,7 @@ class Waiter:
     @staticmethod
     def _new_claim(request: Request) -> Claim:
         timing = request.timing
-        owner = secrets.token_hex(16)
+        owner = os.urandom(16).hex()
         return Claim(request.name, owner, request.identity, timing.ttl, timing.retention, request.stand)
 
     @property
@@ -115,8 +123,11 @@ class Waiter:
             self._last = None
             raise self._failure()
 
-    async def win(self, hold: Hold) -> None:
+    async def win(self, hold: Hold[T]) -> T:
         """Try until a grant is taken over by `hold`, in the same turn of the loop as the line learns of it.
+
+        Returns:
+            What `hold` has made of it.
 
         Raises:
             NotAcquired, AcquireTimeout: another holds the name.
@@ -126,15 +137,16 @@ class Waiter:
             self._last = self.line.holder
             if self._last is not None:
                 raise self._failure()
-            await self._contend(hold, waits=False)
-            return
-        if self._on_holder is None:
-            await self._stand_in_line(hold)
-        else:
+            return await self._contend(hold, waits=False)
+        if self._on_holder is not None:
             with self.line.listening(self._on_holder):
-                await self._stand_in_line(hold)
+                await self._reach_the_head()
+                return await self._contend_at_the_head(hold)
+        if not self.line.take():
+            await self._reach_the_head()
+        return await self._contend_at_the_head(hold)
 
-    async def _stand_in_line(self, hold: Hold) -> None:
+    async def _reach_the_head(self) -> None:
         line, wait = self.line, self._request.wait
         behind = line.holder is not None
         if not await line.turn(None if wait is None else max(0.0, wait - self.waited)):
@@ -142,15 +154,17 @@ class Waiter:
             raise self._failure()
         if behind:
             self._others_last = _clock.now()
+
+    async def _contend_at_the_head(self, hold: Hold[T]) -> T:
         try:
-            delay = line.head_start(self._request.timing, random.random())
+            delay = self.line.head_start(self._request.timing, random.random())
             if delay:
                 await asyncio.sleep(delay)
-            await self._contend(hold, waits=True)
+            return await self._contend(hold, waits=True)
         finally:
-            line.done()
+            self.line.done()
 
-    async def _contend(self, hold: Hold, *, waits: bool) -> None:
+    async def _contend(self, hold: Hold[T], *, waits: bool) -> T:
         watch: Watch | None = None
         try:
             while True:
@@ -158,12 +172,12 @@ class Waiter:
                 limit = self._campaign.time_for_try(sent_at)
                 if limit <= 0:
                     raise self._failure()
-                step = await self._try(limit, watch)
+                step = await self._try(sent_at, limit, watch)
                 if isinstance(step, Granted):
-                    if hold(sent_at, step.token):
-                        self.in_doubt = False
-                        return
-                    raise LateWin
+                    if (held := hold(sent_at, step.token)) is None:
+                        raise LateWin
+                    self.in_doubt = False
+                    return held
                 if isinstance(step, GiveUp):
                     raise self._failure()
                 if watch is None and waits and isinstance(self._last, Holder):
@@ -175,9 +189,8 @@ class Waiter:
             if watch is not None:
                 watch.close()
 
-    async def _try(self, limit: float, watch: Watch | None) -> Granted | Next:
+    async def _try(self, sent_at: float, limit: float, watch: Watch | None) -> Granted | Next:
         doubted, self.in_doubt = self.in_doubt, True
-        sent_at = _clock.now()
         try:
             answer = await self._store.acquire(self.claim, limit=limit)
             if isinstance(answer, Granted) and self._request.tokens is not None:
@@ -195,8 +208,8 @@ class Waiter:
             if exc.claimed:
                 await self._start_over()
             return step
-        if isinstance(answer, Granted) or self._request.tokens is None:  # else the source may be what is out of order
-            self._report_recovery()
+        if self._failing_since is not None and (isinstance(answer, Granted) or self._request.tokens is None):
+            self._report_recovery()  # unless the source of tokens may be what is out of order
         match answer:
             case Granted():
                 return answer
@@ -292,7 +305,8 @@ class Waiter:
             self._observers(StoreFailing(who.name, who.identity, who.candidate, str(error), reason_of(error)))
 
     def _report_recovery(self) -> None:
-        if self._outage_told and self._failing_since is not None:
+        if self._outage_told:
+            assert self._failing_since is not None
             who, lasted = self._request, _clock.now() - self._failing_since
             self._observers(StoreRecovered(who.name, who.identity, who.candidate, lasted))
         self._failing_since, self._outage_told = None, False

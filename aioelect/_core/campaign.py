@@ -7,7 +7,8 @@ or a candidate for ever.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from aioelect._core.timing import Timing
 
@@ -29,8 +30,7 @@ class GiveUp:
 Next = Sleep | GiveUp
 
 
-@dataclass(frozen=True, slots=True)
-class Campaign:
+class Campaign(NamedTuple):
     """One acquisition from its first try to its end."""
 
     timing: Timing
@@ -51,7 +51,7 @@ class Campaign:
 
     def answered(self) -> Campaign:
         """A clear answer came: whatever was out of order is over."""
-        return replace(self, served=True, failures=0)
+        return self._replace(served=True, failures=0)
 
     def after_contended(
         self, now: float, remaining: float | None, *, notices: bool, chance: float
@@ -62,14 +62,14 @@ class Campaign:
 
     def after_unavailable(self, now: float, chance: float) -> tuple[Campaign, Next]:
         """The store gave no usable answer."""
-        failed = replace(self, failures=self.failures + 1)
+        failed = self._replace(failures=self.failures + 1)
         if failed.failures == 1 and self.time_for_try(now) > 0:
             return failed, Sleep(0.0)  # most often a connection that had gone stale
         return failed, self._in_time(now, self.timing.outage_delay(failed.failures, chance))
 
     def after_rejected(self, now: float, chance: float, *, passing: bool) -> tuple[Campaign, Next]:
         """The store refused to serve; `passing` if that may end by itself."""
-        failed = replace(self, failures=self.failures + 1)
+        failed = self._replace(failures=self.failures + 1)
         if not (passing or (self.candidate and self.served)):
             return failed, GiveUp()
         return failed, self._in_time(now, self.timing.outage_delay(failed.failures + 2, chance))

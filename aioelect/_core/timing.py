@@ -7,7 +7,7 @@ to the server.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from aioelect._errors import ConfigurationError
@@ -74,6 +74,19 @@ class Timing:
     retention: float  # how long the fence record outlives the last renewal
     min_hold: float = 0.0  # from the begin of a term: another gets the name no earlier
 
+    # What follows from these. Asked for at every step, so it is computed once.
+    try_limit: float = field(init=False)  # how long one try may take, back-off included, so that three fit
+    response_limit: float = field(init=False)  # how long it waits for its answer: no longer than anybody would
+    validity: float = field(init=False)  # from the send of a confirmed renewal to the deadline: provable up to then
+    tick: float = field(init=False)  # the longest time without reading the clock
+
+    def __post_init__(self) -> None:
+        try_limit = (self.renew_deadline - self.interval) / TRIES
+        object.__setattr__(self, "try_limit", try_limit)
+        object.__setattr__(self, "response_limit", min(MAX_RESPONSE, try_limit * _RESPONSE_SHARE))
+        object.__setattr__(self, "validity", self.ttl - drift(self.ttl))
+        object.__setattr__(self, "tick", min(1.0, self.interval))
+
     @classmethod
     def of(
         cls,
@@ -121,26 +134,6 @@ class Timing:
     def unattended(self) -> Timing:
         """For a term that nobody renews in the background: it may be used, and renewed by hand, as long as provable."""
         return replace(self, renew_deadline=self.ttl - drift(self.ttl) - SLACK)
-
-    @property
-    def try_limit(self) -> float:
-        """How long one try may take, back-off included, so that three fit before the renew deadline."""
-        return (self.renew_deadline - self.interval) / TRIES
-
-    @property
-    def response_limit(self) -> float:
-        """How long one try waits for its answer: not longer than anybody would, whatever the ttl."""
-        return min(MAX_RESPONSE, self.try_limit * _RESPONSE_SHARE)
-
-    @property
-    def validity(self) -> float:
-        """From the send of a confirmed renewal to the deadline: provable by our clock up to then."""
-        return self.ttl - drift(self.ttl)
-
-    @property
-    def tick(self) -> float:
-        """The longest time without reading the clock."""
-        return min(1.0, self.interval)
 
     def renewal_due(self, sent_at: float) -> float:
         """When to renew after a request sent then: up to 1 % of the interval early, so that claims share instants."""

@@ -75,15 +75,22 @@ class ClusterRoute:
 
     async def exchange(
         self, key: bytes, commands: Callable[[Link], Sequence[Command]], deadline: float, /
-    ) -> tuple[Link, list[object]]:
+    ) -> list[object]:
         """Ask the node that serves the key, following redirections."""
         slot = _slot(key)
         address = await self._owner(slot, deadline)
         asking = False
+        link: Link | None = None
+
+        def ask(over: Link) -> Sequence[Command]:
+            nonlocal link
+            link = over
+            return [(b"ASKING",), *commands(over)] if asking else commands(over)
+
         for _ in range(_HOPS):
             try:
                 node = self._node(address)
-                link, replies = await node.exchange(key, _asking(commands) if asking else commands, deadline)
+                replies = await node.exchange(key, ask, deadline)
             except StoreError:
                 self._refresh()  # the next try may find another owner
                 raise
@@ -91,7 +98,8 @@ class ClusterRoute:
                 replies = replies[1:]
             match replies[0]:
                 case Fault(code="MOVED", text=text):
-                    link.probed = False  # what it was tried with went astray
+                    if link is not None:
+                        link.probed = False  # what it was tried with went astray
                     address = self._owners[slot] = self._target(text, address)
                     self._refresh()
                     asking = False
@@ -100,9 +108,9 @@ class ClusterRoute:
                     asking = True
                 case Fault(code="CLUSTERDOWN"):
                     self._refresh()
-                    return link, replies
+                    return replies
                 case _:
-                    return link, replies
+                    return replies
         raise Trouble("moved", "the nodes of the cluster redirect in a circle").error()
 
     async def nodes(self, deadline: float) -> list[Links]:
@@ -182,7 +190,7 @@ class ClusterRoute:
         """Ask one node for the map; empty if it has none to give."""
         deadline = self._loop.time() + _ASK_LIMIT
         try:
-            _, (reply,) = await self._node(address).exchange(b"", lambda _: [(b"CLUSTER", b"SLOTS")], deadline)
+            (reply,) = await self._node(address).exchange(b"", lambda _: [(b"CLUSTER", b"SLOTS")], deadline)
         except StoreError:
             return {}
         owners: dict[int, Address] = {}
@@ -207,7 +215,3 @@ def _slot(key: bytes) -> int:
     start = key.find(b"{")
     end = key.find(b"}", start + 1)
     return crc_hqx(key[start + 1 : end], 0) % _SLOTS
-
-
-def _asking(commands: Callable[[Link], Sequence[Command]]) -> Callable[[Link], Sequence[Command]]:
-    return lambda link: [(b"ASKING",), *commands(link)]

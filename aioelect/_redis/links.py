@@ -8,7 +8,7 @@ succeed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from .pipeline import Link, RawConnection, State
 from .refusals import Trouble, timed_out
@@ -35,12 +35,17 @@ class Links:
         self._next_spare = 0.0
         self._closed = False
 
-    async def exchange(
+    def exchange(
         self, _key: bytes, commands: Callable[[Link], Sequence[Command]], deadline: float, /
-    ) -> tuple[Link, list[object]]:
+    ) -> Awaitable[list[object]]:
         """Ask over a connection that works, until `deadline` of the loop's clock."""
-        link = self._opened() or await self.link(deadline)
-        return link, await link.call(commands(link), deadline - self._loop.time())
+        if (link := self._opened()) is not None:
+            return link.call(commands(link), deadline)
+        return self._exchange_once_open(commands, deadline)
+
+    async def _exchange_once_open(self, commands: Callable[[Link], Sequence[Command]], deadline: float) -> list[object]:
+        link = await self.link(deadline)
+        return await link.call(commands(link), deadline)
 
     def _opened(self) -> Link | None:
         for link in self._links:

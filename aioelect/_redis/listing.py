@@ -28,7 +28,7 @@ async def names_under(route: Route, prefix: str, deadline_of_page: Callable[[], 
         cursor = b"0"
         while True:
             command = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _PAGE)
-            _, (reply,) = await node.exchange(b"", lambda _, page=command: (page,), deadline_of_page())  # type: ignore[misc]
+            (reply,) = await node.exchange(b"", lambda _, page=command: (page,), deadline_of_page())  # type: ignore[misc]
             match reply:
                 case [bytes(cursor), list(keys)]:
                     found = {key for key in keys if isinstance(key, bytes)} - seen

@@ -130,7 +130,7 @@ class Notices:
                 silent_until = now + _PING
                 idle_until = now + _IDLE
             elif now >= silent_until:
-                await link.call([(b"PING",)], _ANSWER)
+                await link.call([(b"PING",)], now + _ANSWER)
                 silent_until = now + _PING
             elif not self._channels and now >= idle_until:
                 return
@@ -144,7 +144,7 @@ class Notices:
             channel.asked = True
         for channel in leaving:
             channel.asked = channel.live = False
-        replies = await link.call(commands, _ANSWER)
+        replies = await link.call(commands, self._loop.time() + _ANSWER)
         now = self._loop.time()
         for channel, reply in zip(joining, replies, strict=False):
             channel.answer(now, granted=not isinstance(reply, Fault))

@@ -34,7 +34,7 @@ _GOODBYE = 0.5
 _BATCH_CALLS = 256
 
 # So many calls don't wait for the end of the loop's turn: in a crowd, that may be as far away as a call's limit.
-_ENOUGH_CALLS = 32
+_ENOUGH_CALLS = 64
 _BATCH_BYTES = 64 * 1024
 
 # The reply to a call may lie unread in the socket when its timer is late because the loop was blocked.
@@ -74,25 +74,17 @@ class State(enum.Enum):
 class _Call:
     """Commands that wait for their replies, and the one who waits for all of them."""
 
-    __slots__ = ("answer", "left", "limit", "payload", "replies", "until")
+    __slots__ = ("answer", "asked_at", "left", "payload", "replies", "until")
 
     def __init__(
-        self, payload: bytes, commands: int, answer: asyncio.Future[list[object]], asked_at: float, limit: float
+        self, payload: bytes, commands: int, answer: asyncio.Future[list[object]], asked_at: float, until: float
     ) -> None:
         self.payload = payload
         self.left = commands
         self.answer = answer
-        self.limit = limit
-        self.until = asked_at + limit
+        self.asked_at = asked_at
+        self.until = until
         self.replies: list[object] = []
-
-    def take(self, reply: object) -> bool:
-        """One more reply; True if it was the last."""
-        self.replies.append(reply)
-        self.left -= 1
-        if self.left == 0 and not self.answer.done():
-            self.answer.set_result(self.replies)
-        return self.left == 0
 
 
 class Link(asyncio.Protocol):
@@ -120,38 +112,32 @@ class Link(asyncio.Protocol):
         self._predecessor: asyncio.BaseProtocol | None = None
         self._queue: deque[_Call] = deque()  # not written yet
         self._sent: deque[_Call] = deque()  # in the order of the replies to come
-        self._waiting = 0
         self._alarm: asyncio.TimerHandle | None = None  # one for all calls
         self._alarm_at = math.inf
+        self._arrived = 0  # pieces of what the server has sent
         self._full = False  # the transport takes no more for now
         self._flush_due = False
+        self._shared = False  # the last write that waited for company had some, as where many renewals fall due at once
         self._polite = False
         self._gone = False
         self._runner = self._loop.create_task(self._run(), name="aioelect-link")
 
-    async def call(self, commands: Sequence[Command], limit: float) -> list[object]:
-        """Send the commands, wait up to `limit` seconds for all replies; an error reply is a `Fault`."""
+    def call(self, commands: Sequence[Command], deadline: float) -> asyncio.Future[list[object]]:
+        """Send the commands; all replies, by `deadline` of the loop's clock. An error reply is a `Fault`."""
         if self.state is State.CLOSED:
             raise (self.trouble or _CLOSED).error()
         loop = self._loop
-        answer: asyncio.Future[list[object]] = loop.create_future()
-        payload = b"".join([hiredis.pack_command(command) for command in commands])  # type: ignore[arg-type]
-        call = _Call(payload, len(commands), answer, loop.time(), limit)
-        self._queue.append(call)
-        if call.until < self._alarm_at:
-            self._set_alarm(call.until)
-        if not self._sent or len(self._queue) >= _ENOUGH_CALLS:
+        answer: asyncio.Future[list[object]] = asyncio.Future(loop=loop)
+        payload = b"".join(map(hiredis.pack_command, commands))  # type: ignore[arg-type]
+        self._queue.append(_Call(payload, len(commands), answer, loop.time(), deadline))
+        if deadline < self._alarm_at:
+            self._set_alarm(deadline)
+        if len(self._queue) >= _ENOUGH_CALLS or not (self._sent or self._shared):
             self._flush()
         elif not self._flush_due:  # who else asks in this turn of the loop shares the write
             self._flush_due = True
-            loop.call_soon(self._flush)
-        self._waiting += 1
-        try:
-            return await answer
-        finally:
-            self._waiting -= 1
-            if self.state is State.SUSPECT:
-                self._settle()
+            loop.call_soon(self._flush_shared)
+        return answer
 
     def retire(self) -> None:
         """No new calls; close once nobody waits."""
@@ -186,9 +172,15 @@ class Link(asyncio.Protocol):
     def _on_alarm(self) -> None:
         if self._loop.time() - self._alarm_at > _LATE:
             # The loop was blocked, and timers come before what has arrived: let that be read first.
-            self._alarm = self._loop.call_later(_LATE / 2, self._expire)
+            self._expire_once_read()
         else:
             self._expire()
+
+    def _expire_once_read(self, had_arrived: int = -1) -> None:
+        if had_arrived == self._arrived:
+            self._expire()
+        else:  # it is read in pieces, so there may be more
+            self._alarm = self._loop.call_later(_LATE / 2, self._expire_once_read, self._arrived)
 
     def _expire(self) -> None:
         """Fail the calls whose limit has passed, and wait for the next."""
@@ -201,15 +193,20 @@ class Link(asyncio.Protocol):
             if call.until > now:
                 next_at = min(next_at, call.until)
                 continue
-            call.answer.set_exception(timed_out(call.limit).error())
-            if call.limit >= _PATIENCE and self.state is State.OPEN:
-                self.state = State.SUSPECT  # closed by the last one who waits, when it wakes up
+            limit = call.until - call.asked_at
+            call.answer.set_exception(timed_out(limit).error())
+            if limit >= _PATIENCE and self.state is State.OPEN:
+                self.state = State.SUSPECT
         if next_at < math.inf:
             grain = _GRAIN + _GRAIN_PER_CALL * (len(self._sent) + len(self._queue))
             self._set_alarm(max(next_at, now + grain))
+        self._settle()
 
     def _settle(self) -> None:
-        if self.state is State.SUSPECT and self._waiting == 0:
+        # One who was cancelled is noticed at the next reply, or when the limit of whoever else waits has passed.
+        # The latest first: those that others have given up are at the front.
+        waiting = (call for calls in (self._queue, self._sent) for call in reversed(calls) if not call.answer.done())
+        if self.state is State.SUSPECT and next(waiting, None) is None:
             self._shut(None)
 
     # -- the connection
@@ -256,8 +253,12 @@ class Link(asyncio.Protocol):
         transport.set_protocol(self)
         self._transport = transport
 
-    def _flush(self) -> None:
+    def _flush_shared(self) -> None:
         self._flush_due = False
+        self._shared = len(self._queue) > 1
+        self._flush()
+
+    def _flush(self) -> None:
         transport = self._transport
         if transport is None or transport.is_closing():
             return  # not connected yet; or about to hear of the loss
@@ -283,6 +284,7 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """For the transport: something has arrived."""
+        self._arrived += 1
         try:
             self._replies.feed(data)
             while (reply := self._replies.gets()) is not _MORE and self.state is not State.CLOSED:
@@ -300,11 +302,18 @@ class Link(asyncio.Protocol):
         if not self._sent:
             self._shut(Trouble("connection", "a reply that nobody asked for"))
             return
-        if self._sent[0].take(reply):
-            self._sent.popleft()
         if not self.answered and not isinstance(reply, Fault):
             self.answered = True
             self._changed(self)
+        call = self._sent[0]
+        call.replies.append(reply)
+        call.left -= 1
+        if call.left == 0:
+            self._sent.popleft()
+            if not call.answer.done():
+                call.answer.set_result(call.replies)
+            if self.state is State.SUSPECT:
+                self._settle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """For the transport: it is gone."""

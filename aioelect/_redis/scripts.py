@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from aioelect._store import (
@@ -60,14 +60,16 @@ _NATIVE: dict[bytes, Callable[[bytes, bytes], Command]] = {
 # Never the value of a claim, so that trying a command with it does nothing.
 _NOBODY = b"aioelect:nobody"
 
+_NUMBERS = (b"0", b"1", b"2", b"3")  # of keys
+
 
 class Route(Protocol):
     """The way to the node that serves a key."""
 
-    async def exchange(
+    def exchange(
         self, key: bytes, commands: Callable[[Link], Sequence[Command]], deadline: float, /
-    ) -> tuple[Link, list[object]]:
-        """Send commands to the node of a key and wait for their replies, until `deadline` of the loop's clock."""
+    ) -> Awaitable[list[object]]:
+        """Send commands to the node of a key; their replies, until `deadline` of the loop's clock."""
 
     def drop(self, key: bytes, /) -> None:
         """The node of a key is not what it was: find it anew."""
@@ -111,12 +113,12 @@ async def replicate(
     """
     loop = asyncio.get_running_loop()
     # With its body: were the script not known, the time would be waited away for nothing.
-    prolong = (b"EVAL", _script("renew")[0], *_tail(keys.record, wire.renew_args(claim)))
+    prolong = (b"EVAL", _script("renew")[0], b"%d" % len(keys.record), *keys.record, *wire.renew_args(claim))
 
     def commands(_: Link) -> Sequence[Command]:
         return [prolong, confirm(deadline - loop.time())]
 
-    _, (reply, confirmed) = await route.exchange(keys.claim, commands, deadline)
+    reply, confirmed = await route.exchange(keys.claim, commands, deadline)
     for answer in (reply, confirmed):
         if isinstance(answer, Fault):
             raise trouble_of(answer).error()
@@ -131,24 +133,28 @@ async def release(
     if keep > 0 or heir is not None:
         return wire.release_reply(await evaluate(route, "release", keys.record, arguments, deadline), claim, own)
 
-    def commands(link: Link) -> Sequence[Command]:
-        if link.native is None:
-            return _with_probe(link, keys.claim, _evalsha("release", keys.record, arguments))
-        owner, _, channel, notice, *_ = arguments
-        return _NATIVE[link.native](keys.claim, owner), (b"PUBLISH", channel, notice)
+    script = _Evaluation("release", keys.record, arguments)
+    link: Link | None = None
 
-    link, replies = await route.exchange(keys.claim, commands, deadline)
+    def commands(over: Link) -> Sequence[Command]:
+        nonlocal link
+        link = over
+        if over.native is None:
+            return script(over)
+        owner, _, channel, notice, *_ = arguments
+        return _NATIVE[over.native](keys.claim, owner), (b"PUBLISH", channel, notice)
+
+    replies = await route.exchange(keys.claim, commands, deadline)
     if len(replies) == 2:  # the native form
         deleted, told = replies
         if deleted == 1:
             return Released(max(0, told - own) if isinstance(told, int) else 0)
-        if isinstance(deleted, Fault):
+        if isinstance(deleted, Fault) and link is not None:
             link.native = None  # a proxy has moved us to an older server
         # Not ours, or not known there: only the script can tell what it is.
         reply = await evaluate(route, "release", keys.record, arguments, deadline)
     else:
-        _learn(link, replies)
-        reply = await _settled(replies[0], route, "release", keys.record, arguments, deadline)
+        reply = await script.settle(route, replies, deadline)
     return wire.release_reply(reply, claim, own)
 
 
@@ -184,50 +190,47 @@ async def attend(route: Route, keys: Keys, member: Member, deadline: float, *, t
 
 async def evaluate(route: Route, name: str, keys: Places, arguments: Command, deadline: float) -> object:
     """The reply of a script of `lua/`, from the node that serves the first key."""
-
-    def commands(link: Link) -> Sequence[Command]:
-        return _with_probe(link, keys[0], _evalsha(name, keys, arguments))
-
-    link, replies = await route.exchange(keys[0], commands, deadline)
-    if len(replies) > 1:
-        _learn(link, replies)
-    if isinstance(replies[0], Fault):
-        return await _settled(replies[0], route, name, keys, arguments, deadline)
+    script = _Evaluation(name, keys, arguments)
+    replies = await route.exchange(keys[0], script, deadline)
+    if len(replies) > 1 or isinstance(replies[0], Fault):
+        return await script.settle(route, replies, deadline)
     return replies[0]
 
 
-async def _settled(reply: object, route: Route, name: str, keys: Places, arguments: Command, deadline: float) -> object:
-    """The script's reply, sending its body if need be; an error reply is raised."""
-    if isinstance(reply, Fault) and reply.code == "NOSCRIPT":
-        command = (b"EVAL", _script(name)[0], *_tail(keys, arguments))
-        _, (reply, *_) = await route.exchange(keys[0], lambda _: (command,), deadline)
-    if isinstance(reply, Fault):
-        trouble = trouble_of(reply)
-        if trouble.reason == "readonly":
-            route.drop(keys[0])
-        raise trouble.error()
-    return reply
+class _Evaluation:
+    """A script that is to be run; called with the link that it goes over, it is the commands to send."""
 
+    __slots__ = ("_arguments", "_key", "_link", "_name")
 
-def _evalsha(name: str, keys: Places, arguments: Command) -> Command:
-    return (b"EVALSHA", _script(name)[1], *_tail(keys, arguments))
+    def __init__(self, name: str, keys: Places, arguments: Command) -> None:
+        self._name = name
+        self._key = keys[0]
+        self._arguments = (_NUMBERS[len(keys)], *keys, *arguments)
+        self._link: Link | None = None  # that was not asked before for its native form
 
+    def __call__(self, link: Link) -> Sequence[Command]:
+        command = (b"EVALSHA", _script(self._name)[1], *self._arguments)
+        if link.probed:
+            return (command,)
+        link.probed, self._link = True, link
+        return (command, *(form(self._key, _NOBODY) for form in _NATIVE.values()))
 
-def _tail(keys: Places, arguments: Command) -> Command:
-    return (b"%d" % len(keys), *keys, *arguments)
-
-
-def _with_probe(link: Link, key: bytes, command: Command) -> Sequence[Command]:
-    if link.probed:
-        return (command,)
-    link.probed = True
-    return (command, *(form(key, _NOBODY) for form in _NATIVE.values()))
-
-
-def _learn(link: Link, replies: list[object]) -> None:
-    for name, reply in zip(_NATIVE, replies[1:], strict=False):
-        if isinstance(reply, int):
-            link.native = name
+    async def settle(self, route: Route, replies: list[object], deadline: float) -> object:
+        """The script's reply, sending its body if need be; an error reply is raised."""
+        reply, *probes = replies
+        if self._link is not None:
+            for name, probe in zip(_NATIVE, probes, strict=False):
+                if isinstance(probe, int):
+                    self._link.native = name
+        if isinstance(reply, Fault) and reply.code == "NOSCRIPT":
+            command = (b"EVAL", _script(self._name)[0], *self._arguments)
+            reply, *_ = await route.exchange(self._key, lambda _: (command,), deadline)
+        if isinstance(reply, Fault):
+            trouble = trouble_of(reply)
+            if trouble.reason == "readonly":
+                route.drop(self._key)
+            raise trouble.error()
+        return reply
 
 
 @functools.cache

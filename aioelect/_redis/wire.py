@@ -33,6 +33,7 @@ __all__ = [
     "ForeignKey",
     "Keys",
     "Malformed",
+    "Oddity",
     "Places",
     "TokensExhausted",
     "acquire_args",
@@ -59,24 +60,30 @@ Places = tuple[bytes, ...]
 """The keys that a script names; the claim first."""
 
 VERSION = b"1"
+_RELEASED = f"{VERSION.decode()} released"
 _DIGITS = 19  # of a number of 64 bits
+_NO_STAND = (b"", b"0", b"0", b"0")  # of who stands for no role
+_NO_HEIR = (b"0", b"")
 _RESYNC = Notice(NoticeKind.RESYNC)
-_NO_STAND = Stand()
 
 
-class Malformed(Exception):
+class Oddity(Exception):
+    """An answer that is no answer of a store's."""
+
+
+class Malformed(Oddity):
     """A reply of a shape that no script of ours sends; holds no part of it."""
 
 
-class ForeignKey(Exception):
+class ForeignKey(Oddity):
     """The claim's key has no ttl, so somebody else's program wrote it."""
 
 
-class TokensExhausted(Exception):
+class TokensExhausted(Oddity):
     """No higher fencing token fits into 64 bits."""
 
 
-class Abstains(Exception):
+class Abstains(Oddity):
     """A node of a quorum may have forgotten claims, and does not vote for so many seconds."""
 
     def __init__(self, seconds: float) -> None:
@@ -118,20 +125,20 @@ def keys_of(prefix: str, name: str) -> Keys:
 
 def acquire_args(claim: Claim, keys: Keys, floor: int) -> Command:
     """ARGV of acquire.lua."""
-    stand = claim.stand or _NO_STAND
     return (
         claim.owner.encode(),
         milliseconds(claim.ttl),
         milliseconds(claim.retention),
         claim.id.encode(),
-        text_of(claim.identity),
+        claim.identity.encode(errors="replace"),
         b"%d" % floor,
         keys.channel,
-        stand.info.encode(),
-        b"%d" % stand.weight,
-        _duration(stand.listed),
-        _duration(stand.deference),
+        *(_NO_STAND if claim.stand is None else _stand(claim.stand)),
     )
+
+
+def _stand(stand: Stand) -> Command:
+    return stand.info.encode(), b"%d" % stand.weight, _duration(stand.listed), _duration(stand.deference)
 
 
 def renew_args(claim: Claim) -> Command:
@@ -148,14 +155,13 @@ def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> Co
         released_notice(claim),
         milliseconds(claim.retention),
         claim.id.encode(),
-        _duration(heir.within if heir else 0.0),
-        text_of(heir.identity if heir else ""),
+        *((_duration(heir.within), text_of(heir.identity)) if heir else _NO_HEIR),
     )
 
 
 def released_notice(claim: Claim) -> bytes:
     """What a release tells the channel. The token is left out: a release does not read it."""
-    return b"%b released - %b %b" % (VERSION, claim.id.encode(), text_of(claim.identity))
+    return f"{_RELEASED} - {claim.id} {claim.identity}".encode(errors="replace")
 
 
 def acquire_reply(reply: object, claim: Claim) -> Granted | Contended:

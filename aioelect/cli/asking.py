@@ -15,5 +15,4 @@ LIMIT = 3.0  # seconds for one answer
 async def ask(route: Route, key: bytes, *commands: wire.Command) -> list[object]:
     """The replies as they are; refusals among them are values. StoreUnavailable: none came within `LIMIT`."""
     deadline = asyncio.get_running_loop().time() + LIMIT
-    _, replies = await route.exchange(key, lambda _: commands, deadline)
-    return replies
+    return await route.exchange(key, lambda _: commands, deadline)

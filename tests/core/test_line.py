@@ -12,9 +12,11 @@ from aioelect import _line
 from aioelect._core.timing import Timing
 from aioelect._line import Line, line_for
 from aioelect._store import Holder
+from aioelect.facts import TermInfo
 from support.wait import until
 
 TIMING = Timing.of(1.0)
+TERM = TermInfo("name", "us", 7, "id", 1.0)
 US = Holder("us", 7, "id", None)
 
 
@@ -177,7 +179,7 @@ async def test_p10_a_crowd_that_is_cancelled_at_every_turn_never_blocks_the_line
 
 async def test_p10_the_line_stands_still_while_a_local_term_is_held(line: Line, queue: Queue) -> None:
     assert await line.turn(None)
-    line.hold("term", US)
+    line.hold("term", TERM)
     line.done()
     await queue.join("a")
     await settle()
@@ -187,9 +189,47 @@ async def test_p10_the_line_stands_still_while_a_local_term_is_held(line: Line, 
     assert (queue.called, line.holder) == (["a"], None)
 
 
+async def test_p10_the_next_one_is_called_up_when_a_release_is_sent(line: Line, queue: Queue) -> None:
+    line.hold("term", TERM)
+    await queue.join("a")
+    await queue.join("b")
+    line.hand_on("term")
+    await settle()
+    assert (queue.called, line.holder) == (["a"], None)
+    line.let_go("term", told=0)  # the answer, while the next one asks already
+    await settle()
+    assert queue.called == ["a"]
+
+
+async def test_p10_nobody_is_called_up_before_the_answer_where_others_waited_last(line: Line, queue: Queue) -> None:
+    line.hold("one", TERM)
+    line.let_go("one", told=1)
+    line.hold("other", TERM)
+    await queue.join("a")
+    line.hand_on("other")
+    await settle()
+    assert (queue.called, line.holder) == ([], US)
+    line.let_go("other", told=0)
+    await settle()
+    assert queue.called == ["a"]
+
+
+async def test_p10_a_term_that_began_before_the_last_was_let_go_is_what_is_heard_of(line: Line, queue: Queue) -> None:
+    heard: list[Holder | None] = []
+    line.hold("one", TERM)
+    await queue.join("a")
+    with line.listening(heard.append):
+        heard.clear()
+        line.hand_on("one")
+        line.hold("other", TERM._replace(token=8))
+        line.let_go("one", told=0)
+        line.let_go("other", told=0)
+    assert [holder and holder.token for holder in heard] == [8, 8, None]
+
+
 async def test_p10_two_local_terms_have_to_be_over_before_the_line_moves(line: Line, queue: Queue) -> None:
-    line.hold("one", US)
-    line.hold("other", US)
+    line.hold("one", TERM)
+    line.hold("other", TERM)
     await queue.join("a")
     line.let_go("one", told=0)
     await settle()
@@ -200,7 +240,7 @@ async def test_p10_two_local_terms_have_to_be_over_before_the_line_moves(line: L
 
 
 async def test_p10_a_term_that_lets_go_twice_calls_nobody_up_twice(line: Line, queue: Queue) -> None:
-    line.hold("term", US)
+    line.hold("term", TERM)
     await queue.join("a")
     await queue.join("b")
     line.let_go("term", told=0)
@@ -212,7 +252,7 @@ async def test_p10_a_term_that_lets_go_twice_calls_nobody_up_twice(line: Line, q
 async def test_p10_whoever_stands_in_line_hears_who_holds_the_name(line: Line) -> None:
     heard: list[Holder | None] = []
     with line.listening(heard.append):
-        line.hold("term", US)
+        line.hold("term", TERM)
         line.let_go("term", told=0)
     line.saw(US)
     assert heard == [US, None]
@@ -222,13 +262,13 @@ async def test_p10_whoever_stands_in_line_hears_who_holds_the_name(line: Line) -
 
 
 async def test_p10_without_others_the_next_one_starts_at_once(line: Line) -> None:
-    line.hold("term", US)
+    line.hold("term", TERM)
     line.let_go("term", told=0)
     assert line.head_start(TIMING, 0.9) == 0.0
 
 
 async def test_p10_with_others_waiting_the_next_one_takes_the_same_jitter_once(line: Line) -> None:
-    line.hold("term", US)
+    line.hold("term", TERM)
     line.let_go("term", told=2)
     assert line.head_start(TIMING, 0.9) == TIMING.wakeup_delay(0.9)
     assert line.head_start(TIMING, 0.9) == 0.0
@@ -237,7 +277,7 @@ async def test_p10_with_others_waiting_the_next_one_takes_the_same_jitter_once(l
 async def test_p10_after_several_hand_ons_in_a_row_the_process_steps_back(line: Line) -> None:
     starts = []
     for _ in range(9):
-        line.hold("term", US)
+        line.hold("term", TERM)
         line.let_go("term", told=1)
         starts.append(line.head_start(TIMING, 0.5))
     plain = TIMING.wakeup_delay(0.5)
@@ -247,13 +287,13 @@ async def test_p10_after_several_hand_ons_in_a_row_the_process_steps_back(line: 
 
 async def test_p10_a_turn_without_others_begins_the_count_again(line: Line) -> None:
     for told in (1, 1, 1, 0, 1):
-        line.hold("term", US)
+        line.hold("term", TERM)
         line.let_go("term", told=told)
     assert line.head_start(TIMING, 0.5) == TIMING.wakeup_delay(0.5)
 
 
 async def test_p10_that_others_wait_is_forgotten_after_a_while(line: Line) -> None:
-    line.hold("term", US)
+    line.hold("term", TERM)
     line.let_go("term", told=1)
     await asyncio.sleep(2 * _line._MEMORY)
     assert line.head_start(TIMING, 0.5) == 0.0
@@ -262,7 +302,7 @@ async def test_p10_that_others_wait_is_forgotten_after_a_while(line: Line) -> No
 async def test_p10_several_that_heard_of_a_release_are_a_crowd_and_one_is_none(line: Line) -> None:
     seen = []
     for told in (0, 1, 2, 1):
-        line.hold("term", US)
+        line.hold("term", TERM)
         line.let_go("term", told=told)
         seen.append(line.crowded)
     assert seen == [False, False, True, False]
@@ -289,7 +329,7 @@ async def test_p15_the_registry_keeps_no_line_that_nobody_uses() -> None:
         assert line_for("server", name).holder is None  # a single try looks, and stands in no line
         line = line_for("server", name)
         assert await line.turn(None)
-        line.hold("term", US)
+        line.hold("term", TERM)
         line.done()
         line.let_go("term", told=1)
 
@@ -303,7 +343,7 @@ async def test_p15_the_registry_keeps_no_line_that_nobody_uses() -> None:
 async def test_p15_a_line_in_use_stays_the_same_line(queue: Queue) -> None:
     del queue
     line = line_for("server", "busy")
-    line.hold("term", US)
+    line.hold("term", TERM)
     waiting = asyncio.create_task(line.turn(None))
     await asyncio.sleep(0)
     address = id(line)

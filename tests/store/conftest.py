@@ -240,7 +240,7 @@ class FakeRoute:
     async def exchange(self, key: bytes, commands: Any, deadline: float, /) -> Any:
         """Take down what is asked, and answer."""
         self.asked.append(commands(self.link))
-        return self.link, self.answers.pop(0)
+        return self.answers.pop(0)
 
     def drop(self, key: bytes, /) -> None:
         """Nothing to drop."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import cast
 
 import pytest
 from redis.asyncio import Redis
 
 from aioelect._errors import StoreUnavailable
+from aioelect._redis.links import Links
 from aioelect._redis.runtime import runtime_of
 from aioelect._redis.store import RedisStore, open_store
 from aioelect._store import Granted
@@ -38,3 +40,57 @@ async def test_no_time_at_all_is_told_as_such(redis: Redis) -> None:
     loop = asyncio.get_running_loop()
     with pytest.raises(StoreUnavailable, match="no connection from the server within 0 s"):
         await runtime_of(cast("RedisStore", store)._origin).route.exchange(b"name", lambda _: [], loop.time() - 1)
+
+
+async def test_p4_answers_that_arrived_while_the_loop_was_blocked_count_though_they_are_read_in_pieces(
+    redis: Redis, server: Server
+) -> None:
+    store = open_store(redis, "aioelect")
+    await granted(store, a_claim("warm"))
+    server.call("SET", "large", "x" * 2048, "PX", 60_000)
+    loop, route = asyncio.get_running_loop(), runtime_of(cast("RedisStore", store)._origin).route
+    crowd = [route.exchange(b"name", lambda _: [(b"GET", b"large")], loop.time() + 0.1) for _ in range(2000)]
+    time.sleep(0.2)  # past the limit of all, with 4 MB on their way
+    assert [len(cast("bytes", reply)) for (reply,) in await asyncio.gather(*crowd)] == [2048] * 2000
+
+
+async def test_who_asks_in_company_shares_one_write_from_the_second_time_on(redis: Redis) -> None:
+    store = open_store(redis, "aioelect")
+    claims = [a_claim(f"name-{number}") for number in range(50)]
+    for claim in claims:
+        await granted(store, claim)
+    links = cast("Links", runtime_of(cast("RedisStore", store)._origin).route)
+    link = await links.link(asyncio.get_running_loop().time() + LIMIT)
+    writing = Counted(link._transport)
+    link._transport = cast("asyncio.Transport", writing)
+
+    async def renewed() -> int:
+        writing.writes = 0
+        await asyncio.gather(*(store.renew(claim, limit=LIMIT) for claim in claims))
+        return writing.writes
+
+    await renewed()  # the first one does not know of the others; and the server may not know the script
+    assert [await renewed() for _ in range(3)] == [1, 1, 1]
+    await store.renew(claims[0], limit=LIMIT)  # nobody comes along, and the next one does not wait for company
+    writing.writes = 0
+    alone = asyncio.create_task(store.renew(claims[0], limit=LIMIT))
+    asyncio.get_running_loop().call_soon(lambda: seen.append(writing.writes))
+    seen: list[int] = []
+    await alone
+    assert seen == [1]
+
+
+class Counted:
+    """A transport whose writes are counted."""
+
+    def __init__(self, transport: object) -> None:
+        self._transport = transport
+        self.writes = 0
+
+    def write(self, data: bytes) -> None:
+        """Pass it on."""
+        self.writes += 1
+        self._transport.write(data)  # type: ignore[attr-defined]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._transport, name)
