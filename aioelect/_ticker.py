@@ -2,7 +2,7 @@
 
 Event-loop timers stand still while the machine is suspended; due times are instants of `_clock`, so the first tick
 after a suspend finds everything that fell due meanwhile. Who is due at one instant is woken in one turn of the loop, so
-that their requests share a write.
+that their requests share a write; who is due in a moment is asked whether it wants to go along.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ class Due(Protocol):
     """Something that wants to be called at an instant."""
 
     def on_tick(self, now: float) -> None:
-        """The instant has come."""
+        """The instant has come; or will in a moment, and others are served: then it stays due, unless it wishes anew."""
 
     def on_late(self, late: float) -> None:
         """The loop served the timer so many seconds late; told to whoever is due next, at every tick."""
 
 
 _FOREVER = float("inf")
+_COMPANY = 0.01  # of the longest time without a look at the clock
 
 
 class Ticker:
@@ -64,6 +65,13 @@ class Ticker:
         if when < self._armed_for:
             self._arm()
 
+    def _offer_company(self, now: float) -> None:
+        # Who is due in a moment may as well do it now, and share the write; who doesn't want to stays due.
+        soon = now + self._longest * _COMPANY
+        for instant in [instant for instant in self._instants if instant <= soon]:
+            for due in tuple(self._crowds.get(instant, ())):
+                due.on_tick(now)
+
     def _forget_the_empty(self, kept: float) -> None:
         self._crowds = {instant: crowd for instant, crowd in self._crowds.items() if crowd or instant == kept}
         self._instants = sorted(self._crowds)  # which is a heap, too
@@ -92,10 +100,14 @@ class Ticker:
             next(iter(self._crowds[first])).on_late(max(0.0, self._loop.time() - self._fires_at))
         self._timer = None
         try:
+            served = False
             while (instant := self._next()) <= now:
                 due = next(iter(self._crowds[instant]))
                 del self._crowds[instant][due], self._wishes[due]
                 due.on_tick(now)
+                served = True
+            if served:
+                self._offer_company(now)
         finally:
             self._arm()
 

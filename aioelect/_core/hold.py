@@ -237,7 +237,7 @@ def _keep(state: Held | Doubtful | Draining, event: Input, timing: Timing) -> _S
         case Failed():
             return _failed(state, event), ()
         case Tick():
-            if event.now < state.renew_at:
+            if event.now < state.renew_at - timing.grain:  # a little early, if others are due: it goes with them
                 return state, ()
             # Due again only once this try has been answered or has failed.
             return replace(state, renew_at=float("inf")), (Action.RENEW,)

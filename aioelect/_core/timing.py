@@ -137,8 +137,13 @@ class Timing:
 
     def renewal_due(self, sent_at: float) -> float:
         """When to renew after a request sent then: up to 1 % of the interval early, so that claims share instants."""
-        grain, due = self.interval / 100, sent_at + self.interval
-        return min(due, due // grain * grain)
+        due = sent_at + self.interval
+        return min(due, due // self.grain * self.grain)
+
+    @property
+    def grain(self) -> float:
+        """So much earlier a renewal may be sent, to go with others."""
+        return self.interval / 100
 
     def retry_delay(self, chance: float) -> float:
         """After a failed renewal: at most a fifth of a try, jittered by `chance` in [0, 1)."""

@@ -180,3 +180,9 @@ def test_p4_a_request_gets_as_much_time_as_its_answer_is_of_use(state: hold.Stat
     for instant, useful in ((now + left * 0.999, left > 0), (now + left + 1e-9, False)):
         after, _ = hold.step(state, hold.Renewed(instant, now), TIMING)
         assert isinstance(after, hold.Held) == useful
+
+
+def test_p3_a_renewal_goes_along_with_others_a_hundredth_of_the_interval_early_and_no_more() -> None:
+    early = HELD.renew_at - TIMING.interval / 100
+    assert hold.step(HELD, hold.Tick(early - 1e-6), TIMING) == (HELD, ())
+    assert hold.step(HELD, hold.Tick(early + 1e-6), TIMING)[1] == (Action.RENEW,)

@@ -84,6 +84,19 @@ async def test_p2_each_is_called_once_when_its_time_has_come_and_in_order(clock:
     assert dues["c"].calls[0] >= start + 0.06
 
 
+async def test_p2_who_is_due_in_a_moment_is_asked_to_go_along_and_stays_due(clock: Clock) -> None:
+    now = clock.now()
+    first, busy, willing, later = Due(), Due(), Due(again=iter([50.0])), Due()
+    for due, delay in ((first, 0.05), (busy, 0.056), (willing, 0.058), (later, 0.5)):
+        due.wish(now + delay)
+    await until(lambda: len(busy.calls) == 2)
+    assert busy.calls[0] == willing.calls[0] == first.calls[0]
+    assert busy.calls[1] >= now + 0.056
+    assert (len(willing.calls), later.calls) == (1, [])
+    for due in (willing, later):
+        due.wish(float("inf"))
+
+
 async def test_p2_there_is_one_timer_whatever_is_due(clock: Clock) -> None:
     loop, now = asyncio.get_running_loop(), clock.now()
     dues = [Due() for _ in range(50)]
