@@ -20,7 +20,7 @@ class Due(Protocol):
     """Something that wants to be called at an instant."""
 
     def on_tick(self, now: float) -> None:
-        """The instant has come; or will in a moment, and others are served: then it stays due, unless it wishes anew."""
+        """The instant has come; or will in a moment, and others are served: it stays due, unless it wishes anew."""
 
     def on_late(self, late: float) -> None:
         """The loop served the timer so many seconds late; told to whoever is due next, at every tick."""
