@@ -97,7 +97,7 @@ async def test_p4_claims_that_share_a_connection_survive_its_hanging_because_a_s
     holdings = [Holding(peer, name, ttl) for name in ("first", "second", "third")]
     tasks = [await holding.begun() for holding in holdings]
     seen = len(peer.proxy.commands)
-    rule = peer.proxy.request(renewing).delay(0.0)
+    rule = peer.proxy.request(renewing).hold()  # and with it whatever shares its write
     hung = (await rule.reached()).connection
     peer.proxy.black_hole(hung)
     peer.proxy.refuse()  # no new connection: what helps has to be open already
