@@ -6,9 +6,7 @@ A pytest plugin comes with it, so that pytest would rewrite the asserts in here:
 import importlib
 from typing import TYPE_CHECKING
 
-from aioelect._core.cron import Cron
 from aioelect._core.hold import EndReason
-from aioelect._core.schedule import Daily, Interval, Schedule
 from aioelect._elector import Elector
 from aioelect._errors import (
     AcquireTimeout,
@@ -27,13 +25,15 @@ from aioelect._errors import (
 from aioelect._follow import Leader, LeaderChanged, LeaderEvent, TermEnded, TermStarted
 from aioelect._lease import Lease, aclose
 from aioelect._lock import FencedLock
-from aioelect._observe import Leadership, info, observe, step_down
 from aioelect._store import Candidate
 from aioelect._term import Term
 from aioelect.facts import ReleaseOutcome
 
 if TYPE_CHECKING:
     from aioelect._advisory import AdvisoryLock
+    from aioelect._core.cron import Cron
+    from aioelect._core.schedule import Daily, Interval, Schedule
+    from aioelect._observe import Leadership, info, observe, step_down
     from aioelect._partitions import Partition, Partitions
     from aioelect._postgres.advisory import AdvisoryStore
     from aioelect._postgres.store import PostgresStore
@@ -83,15 +83,23 @@ __all__ = [
     "step_down",
 ]
 
-# Imported when somebody asks for it: most services use one kind of store.
+# Imported when somebody asks for it: most services use one kind of store, and have no schedule.
 _LATER = {
     "AdvisoryLock": "aioelect._advisory",
     "AdvisoryStore": "aioelect._postgres.advisory",
+    "Cron": "aioelect._core.cron",
+    "Daily": "aioelect._core.schedule",
+    "Interval": "aioelect._core.schedule",
+    "Leadership": "aioelect._observe",
     "Partition": "aioelect._partitions",
     "Partitions": "aioelect._partitions",
     "PostgresStore": "aioelect._postgres.store",
     "QuorumStore": "aioelect._redis.quorum",
     "ReplicatedStore": "aioelect._redis.replicated",
+    "Schedule": "aioelect._core.schedule",
+    "info": "aioelect._observe",
+    "observe": "aioelect._observe",
+    "step_down": "aioelect._observe",
 }
 
 
@@ -101,3 +109,6 @@ if not TYPE_CHECKING:  # a type checker knows these names, and no others
         if name in _LATER:
             return getattr(importlib.import_module(_LATER[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

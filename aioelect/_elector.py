@@ -9,7 +9,6 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
-from aioelect import _observe
 from aioelect._attendance import Fitness, Ready, StepDownHook, obey
 from aioelect._background import spawn
 from aioelect._bout import Bout, current_task
@@ -21,7 +20,6 @@ from aioelect._follow import Following, Leader, LeaderEvent, Standing
 from aioelect._guard import Guard
 from aioelect._keeper import Keeper
 from aioelect._lease import Session
-from aioelect._stall import OnStall, StallGuard, check_on_stall
 from aioelect._store import Stand, roles_of
 from aioelect._term import Term, check_function
 from aioelect._tokens import TokenSource
@@ -30,6 +28,7 @@ from aioelect.facts import CandidacyBegan, CandidacyOver, FitnessChanged, Observ
 
 if TYPE_CHECKING:
     from aioelect._lease import Client
+    from aioelect._stall import OnStall
 
 __all__ = ["Elector"]
 
@@ -106,8 +105,10 @@ class Elector:
         self._vitals = Vitals()
         tell = self._session.observers
         tell.also(self._vitals)
-        if (action := check_on_stall(on_stall)) is not None:
-            tell.also(StallGuard(action, tell))
+        if on_stall is not None:
+            from aioelect._stall import StallGuard, check_on_stall  # noqa: PLC0415 - few want it
+
+            tell.also(StallGuard(check_on_stall(on_stall), tell))
         timing = self._session.timing
         self._stand_for = Stand(check_weight(weight), pack_info(info), timing.listed, timing.deference)
         for what, wanted in (("weight", weight), ("info", info), ("before_step_down", before_step_down)):
@@ -228,7 +229,9 @@ class Elector:
             StoreRejected: the store refuses to serve.
             ConfigurationError: the store can't tell.
         """
-        return await _observe.current(roles_of(self._session.store, "current()"), self._session.name)
+        from aioelect._observe import current  # noqa: PLC0415 - most electors follow, and don't ask
+
+        return await current(roles_of(self._session.store, "current()"), self._session.name)
 
     # -- shared by the four forms
 

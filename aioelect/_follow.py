@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from aioelect._core.hold import EndReason
 from aioelect._store import Holder
@@ -28,23 +29,20 @@ class Leader:
     info: Mapping[str, str] | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class TermStarted:
+class TermStarted(NamedTuple):
     """We lead. Work belongs into `term.start_soon(...)`: only such children are stopped and awaited with the term."""
 
     term: Term
 
 
-@dataclass(frozen=True, slots=True)
-class TermEnded:
+class TermEnded(NamedTuple):
     """We lead no more, and the work of that term has ended."""
 
     term: Term
     reason: EndReason
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderChanged:
+class LeaderChanged(NamedTuple):
     """Somebody else leads now, or we do, or nobody (None)."""
 
     leader: Leader | None

@@ -20,9 +20,8 @@ from aioelect._errors import StoreError, StoreUnavailable, reason_of
 from aioelect._events import Observers
 from aioelect._line import Line
 from aioelect._parting import as_store_error, give_up
-from aioelect._periodic import Marker
 from aioelect._store import Claim, Heir, Holder, Refused, Renewed, StepDown, Store, Watchful, marks_of, roles_of
-from aioelect._supervisor import elsewhere, ended, unsupervised
+from aioelect._supervisor import Marker, elsewhere, ended, unsupervised
 from aioelect._telling import facts_of
 from aioelect._term import Term
 from aioelect._ticker import ticker

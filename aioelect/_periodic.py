@@ -14,18 +14,12 @@ from aioelect._core import hold
 from aioelect._core.schedule import Beat, Missed, Schedule, due, following, from_microseconds, to_microseconds
 from aioelect._core.timing import Timing
 from aioelect._errors import StoreRejected, StoreUnavailable
-from aioelect._store import Mark, Marked, Refused
+from aioelect._store import Mark, Marked
+from aioelect._supervisor import Marker
 
-__all__ = ["Marker", "Runs", "Ticks"]
+__all__ = ["Runs", "Ticks"]
 
 _LOOK = 1.0  # the wall clock may be set, and the machine suspended: look at it so often
-
-
-class Marker(Protocol):
-    """Notes a finished run in the name of one claim."""
-
-    async def __call__(self, mark: Mark, *, limit: float) -> Marked | Refused:
-        """What is noted now, if the claim is ours."""
 
 
 class Kept(Protocol):

@@ -29,10 +29,10 @@ _PERIODS = 40  # looks per ttl
 _UNANSWERED = 2  # looks in a row: the first one after a suspend finds everybody just waking up
 
 
-def check_on_stall(value: object) -> OnStall | None:
+def check_on_stall(value: object) -> OnStall:
     """`value` as it may be, or ConfigurationError."""
     match value:
-        case None | "report" | "exit":
+        case "report" | "exit":
             return value
         case _:
             raise ConfigurationError(f"on_stall={value!r}; expected 'report', 'exit' or None", reason="on_stall")

@@ -13,10 +13,12 @@ import enum
 import hashlib
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from aioelect._core.shares import Member
 from aioelect._errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from aioelect._core.shares import Member
 
 __all__ = [
     "Candidate",
@@ -29,7 +31,6 @@ __all__ = [
     "Mark",
     "MarkStore",
     "Marked",
-    "Member",
     "MemberStore",
     "Notice",
     "NoticeKind",
@@ -49,8 +50,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Stand:
+class Stand(NamedTuple):
     """What a candidate for a role says of itself with every try; a store without roles doesn't look at it."""
 
     weight: int = 0  # a free name is kept for listed candidates of a higher weight first
@@ -86,30 +86,26 @@ class Holder:
     remaining: float | None  # seconds of ttl left when the store answered
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(NamedTuple):
     """The name is ours (also: was already ours, and its ttl is fresh)."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class Contended:
+class Contended(NamedTuple):
     """The name is another's."""
 
     holder: Holder
     reserved: bool = False  # nobody holds it: it is kept for `holder.identity` for `holder.remaining` seconds
 
 
-@dataclass(frozen=True, slots=True)
-class StepDown:
+class StepDown(NamedTuple):
     """A request that the leader end its term."""
 
     to: str | None  # the identity of the candidate that is to lead next; None: whoever is first
 
 
-@dataclass(frozen=True, slots=True)
-class Heir:
+class Heir(NamedTuple):
     """For whom the next term is reserved, and for how many seconds; anyone may have it after that."""
 
     identity: str
@@ -123,8 +119,7 @@ class Renewed:
     step_down: StepDown | None = None  # somebody has asked for the end of this term
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(NamedTuple):
     """The claim was ours and is gone (or shortened, where that was asked for)."""
 
     told: int  # how many other subscribers heard of it: a hint that somebody waits
@@ -147,16 +142,14 @@ class NoticeKind(enum.Enum):
     RESYNC = "resync"  # notices may have been missed: ask the store
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(NamedTuple):
     """A hint from the store that a name changed hands; never a proof."""
 
     kind: NoticeKind
     holder: Holder | None = None  # with ACQUIRED: the new holder; with RELEASED: who let go
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(NamedTuple):
     """What a store can do beyond the bare claim; what it can't is refused where it is asked for, not later."""
 
     expires: bool = True  # a claim that nobody renews ends by itself after its ttl
@@ -180,8 +173,7 @@ class Candidate:
     weight: int
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """What a store knows of a role, without the owner value."""
 
     holder: Holder | None  # None: nobody
@@ -193,8 +185,7 @@ class Record:
     candidates: tuple[Candidate, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """The run of a schedule that is finished, and all before it with it."""
 
     schedule: str
@@ -203,8 +194,7 @@ class Mark:
     keep: float  # seconds for which it is remembered at least
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
+class Marked(NamedTuple):
     """The claim is ours, and this is what is noted now: the latest run that was finished."""
 
     at: int

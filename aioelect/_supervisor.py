@@ -8,11 +8,17 @@ from typing import Protocol
 from aioelect._core import hold
 from aioelect._core.timing import Timing
 from aioelect._errors import ConfigurationError, LeaseExpired, LeaseLost, LeaseTaken, NotHeld, StoreError
-from aioelect._periodic import Marker
-from aioelect._store import Heir, Holder
+from aioelect._store import Heir, Holder, Mark, Marked, Refused
 from aioelect.facts import ReleaseOutcome, TermInfo
 
-__all__ = ["Supervisor", "elsewhere", "ended", "loss", "unsupervised"]
+__all__ = ["Marker", "Supervisor", "elsewhere", "ended", "loss", "unsupervised"]
+
+
+class Marker(Protocol):
+    """Notes a finished run in the name of one claim."""
+
+    async def __call__(self, mark: Mark, *, limit: float) -> Marked | Refused:
+        """What is noted now, if the claim is ours."""
 
 
 class Supervisor(Protocol):

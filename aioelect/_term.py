@@ -7,20 +7,21 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TypeVarTuple
+from typing import TYPE_CHECKING, TypeVarTuple
 
 import anyio
 
 from aioelect import _clock
 from aioelect._core import hold
 from aioelect._core.names import check_identity, check_key
-from aioelect._core.schedule import Beat, Missed, Schedule, as_schedule, check_begin, check_missed, name_of
 from aioelect._core.timing import MAX_TTL, Duration, seconds
 from aioelect._errors import ConfigurationError, NotHeld
-from aioelect._periodic import Runs, Ticks
 from aioelect._store import Heir
 from aioelect._supervisor import Supervisor, ended
 from aioelect.facts import ReleaseOutcome
+
+if TYPE_CHECKING:
+    from aioelect._core.schedule import Missed, Schedule
 
 __all__ = ["Term", "check_function"]
 
@@ -199,6 +200,10 @@ class Term:
         Raises:
             ConfigurationError: an argument is refused.
         """
+        # Most terms have no schedule.
+        from aioelect._core.schedule import Beat  # noqa: PLC0415
+        from aioelect._periodic import Ticks  # noqa: PLC0415
+
         return Ticks(self._supervisor, Beat.of(interval, jitter, missed), immediately=immediately)
 
     def once(
@@ -235,6 +240,10 @@ class Term:
             >>> async for day in term.once(Daily("03:00", ZoneInfo("Europe/Berlin"))):  # doctest: +SKIP
             ...     await clean_up(day)
         """
+        # As above.
+        from aioelect._core.schedule import as_schedule, check_begin, check_missed, name_of  # noqa: PLC0415
+        from aioelect._periodic import Runs  # noqa: PLC0415
+
         found = as_schedule(schedule)
         name = check_key(name_of(found) if key is None else key)
         missed, begin = check_missed(missed), check_begin(begin)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from aioelect.facts import (
     CandidacyBegan,
     CandidacyFailed,
@@ -23,7 +21,6 @@ from aioelect.facts import (
 __all__ = ["Vitals"]
 
 
-@dataclass
 class Vitals:
     """What an elector last heard of itself. Written in its event loop, read from anywhere: each field by itself."""
 
@@ -32,7 +29,7 @@ class Vitals:
     unreachable: str | None = None  # why the store doesn't serve
     doubtful: str | None = None  # why the last renewal failed
     unfit: str | None = None
-    overruns: frozenset[str] = field(default=frozenset())  # terms whose cancelled work doesn't end
+    overruns: frozenset[str] = frozenset()  # terms whose cancelled work doesn't end
 
     def __call__(self, fact: Fact, /) -> None:
         """Take note of one fact."""

@@ -8,7 +8,7 @@ again, what the server really said, and one table decides what a caller may make
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from redis import exceptions as redis_errors
 
@@ -17,16 +17,14 @@ from aioelect._errors import StoreError, StoreRejected, StoreUnavailable
 __all__ = ["LOST", "Fault", "Trouble", "fault_of_reply", "hung_up", "timed_out", "trouble_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """An error reply: its code (`ERR` where none was given) and its redacted text."""
 
     code: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(NamedTuple):
     """Why no usable answer can be given; makes a fresh exception for each caller that is hit by it."""
 
     reason: str  # one short word or phrase, for logs and metrics
@@ -104,8 +102,9 @@ _SAID = {
     "SELECT is not allowed": "NO DATABASE",
 }
 
-_ACL_IN_SCRIPT = re.compile(r"ACL failure in script|can't run this command or subcommand|can't publish to the channel")
-_NESTED = re.compile(rf"(?:^|[\s:])-?({'|'.join([*_UNAVAILABLE, *_PASSING, *_REJECTED])})\s")
+# Compiled when they are first searched for: few servers ever say such a thing.
+_ACL_IN_SCRIPT = r"ACL failure in script|can't run this command or subcommand|can't publish to the channel"
+_NESTED = rf"(?:^|[\s:])-?({'|'.join([*_UNAVAILABLE, *_PASSING, *_REJECTED])})\s"
 _ECHO = re.compile(r"(unknown (?:sub)?command[^,]{0,40}).*", re.IGNORECASE | re.DOTALL)
 _CODE = re.compile(r"([A-Z][A-Z]+)(?: |$)(.*)", re.DOTALL)
 
@@ -177,9 +176,9 @@ def _classed(fault: Fault) -> Trouble:
     code, whole = fault.code, f"{fault.code} {fault.text}"
     if code not in _UNAVAILABLE and code not in _PASSING and code not in _REJECTED:
         # A script on 6.2 reports the refusal of one of its commands somewhere inside its own error text.
-        if _ACL_IN_SCRIPT.search(whole):  # an older client library takes its first word for a code
+        if re.search(_ACL_IN_SCRIPT, whole):  # an older client library takes its first word for a code
             code = "NOPERM"
-        elif nested := _NESTED.search(fault.text):
+        elif nested := re.search(_NESTED, fault.text):
             code = nested[1]
         elif _ECHO.search(fault.text):
             code = "UNKNOWN COMMAND"

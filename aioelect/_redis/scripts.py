@@ -12,7 +12,7 @@ import asyncio
 import functools
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aioelect._store import (
     Claim,
@@ -22,7 +22,6 @@ from aioelect._store import (
     Holder,
     Mark,
     Marked,
-    Member,
     Record,
     Refused,
     Released,
@@ -34,6 +33,9 @@ from . import wire, wire_roles
 from .pipeline import Link
 from .refusals import Fault, trouble_of
 from .wire import Command, Keys, Places
+
+if TYPE_CHECKING:
+    from aioelect._core.shares import Member
 
 __all__ = [
     "Route",

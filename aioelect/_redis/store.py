@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import redis as sync_redis
@@ -25,7 +26,6 @@ from aioelect._store import (
     Holder,
     Mark,
     Marked,
-    Member,
     Record,
     Refused,
     Released,
@@ -36,11 +36,12 @@ from aioelect._store import (
 )
 
 from . import scripts, wire
-from .cluster import ClusterOrigin
-from .listing import names_under
 from .recipe import recipe_of
 from .refusals import timed_out
 from .runtime import Origin, close_runtime, runtime_of
+
+if TYPE_CHECKING:
+    from aioelect._core.shares import Member
 
 __all__ = ["ODD", "RedisStore", "deadline_in", "explained", "open_store", "origin_of"]
 
@@ -128,6 +129,8 @@ class RedisStore:
 
     async def names(self, *, limit: float) -> list[str]:
         """The names that are held."""
+        from .listing import names_under  # noqa: PLC0415 - for people on call
+
         try:
             route = runtime_of(self._origin).route
             return [name async for name in names_under(route, self._prefix, lambda: deadline_in(limit))]
@@ -190,6 +193,8 @@ def origin_of(redis: object) -> tuple[Origin, Hashable]:
         recipe = recipe_of(redis)
         return recipe, (recipe.place, recipe.db)
     if isinstance(redis, RedisCluster):
+        from .cluster import ClusterOrigin  # noqa: PLC0415 - most have no cluster
+
         cluster = ClusterOrigin(redis)
         return cluster, cluster.place
     raise ConfigurationError(

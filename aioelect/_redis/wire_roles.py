@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from aioelect._core.shares import MAX_PARTITIONS
-from aioelect._store import Candidate, Claim, Holder, Mark, Marked, Member, Record, Refused, Released, StepDown
+from typing import TYPE_CHECKING
+
+from aioelect._store import Candidate, Claim, Holder, Mark, Marked, Record, Refused, Released, StepDown
 
 from .wire import (
     Command,
@@ -18,6 +19,9 @@ from .wire import (
     text_of,
     token_of,
 )
+
+if TYPE_CHECKING:
+    from aioelect._core.shares import Member
 
 __all__ = [
     "ask_args",
@@ -116,6 +120,8 @@ def attend_reply(reply: object) -> tuple[Member, ...]:
 
 
 def _member(entry: object, until: object, now: int) -> Member | None:
+    from aioelect._core.shares import MAX_PARTITIONS, Member  # noqa: PLC0415 - most take part in no group
+
     match entry.split(b" ", 3) if isinstance(entry, bytes) else ():
         case [who, stays, held, identity] if isinstance(until, bytes):
             try:

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from aioelect._background import spawn
 from aioelect._core.names import check_identity
+from aioelect._core.shares import Member
 from aioelect._core.timing import Duration, seconds
 from aioelect._errors import ConfigurationError, LeaseLost, StoreUnavailable
 from aioelect._redis.store import open_store
@@ -29,7 +30,6 @@ from aioelect._store import (
     Holder,
     Mark,
     Marked,
-    Member,
     Record,
     Refused,
     Released,

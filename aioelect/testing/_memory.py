@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from aioelect import _clock
 from aioelect._channel import Channel, Subscription
+from aioelect._core.shares import Member
 from aioelect._errors import StoreUnavailable
 from aioelect._follow import Leader
 from aioelect._store import (
@@ -24,7 +25,6 @@ from aioelect._store import (
     Holder,
     Mark,
     Marked,
-    Member,
     Notice,
     NoticeKind,
     Record,
