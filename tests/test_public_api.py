@@ -3,6 +3,8 @@
 import doctest
 import inspect
 import pickle
+import subprocess
+import sys
 import types
 
 import pytest
@@ -135,3 +137,11 @@ def test_the_examples_in_the_docstrings_of_the_kit_run(module: types.ModuleType)
 
 def test_metrics_exports_its_observer() -> None:
     assert set(metrics.__all__) == {"Metrics", "MultiProcessCollector", "default"}
+
+
+def test_what_few_use_is_not_loaded_with_the_package() -> None:
+    program = "import sys, aioelect; print(*sorted(name for name in sys.modules if name.startswith('aioelect')))"
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    later = "_core.cron _core.schedule _core.shares _observe _partitions _periodic _redis.cluster _redis.quorum _stall"
+    assert not {f"aioelect.{name}" for name in later.split()} & set(loaded)
+    assert set(aioelect.__all__) <= set(dir(aioelect)), "and yet it is there for whoever looks"
