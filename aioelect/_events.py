@@ -5,7 +5,6 @@ One that raises is reported and never asked again; it can't delay or fail a rene
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib
 import logging
@@ -52,30 +51,13 @@ class Observers:
         else:
             listeners.extend(_checked(extra))
         self._listeners = tuple(listeners)
-        self._held_back: list[Fact] = []  # no deque: there is one for each object, and an empty one takes 0.6 KiB
 
     def also(self, listener: Observer) -> None:
         """Tell this one, too: one of ours, beside what the user wants."""
         self._listeners = (*self._listeners, listener)
 
-    def later(self, fact: Fact) -> None:
-        """Tell everybody when the loop has done what is more urgent; in order, also with what is told at once."""
-        if not self._held_back:
-            asyncio.get_running_loop().call_later(0, self._catch_up)
-        self._held_back.append(fact)
-
     def __call__(self, fact: Fact) -> None:
         """Tell everybody."""
-        if self._held_back:
-            self._catch_up()
-        self._tell(fact)
-
-    def _catch_up(self) -> None:
-        with contextlib.suppress(IndexError):  # loops of several threads may share these observers
-            while True:
-                self._tell(self._held_back.pop(0))
-
-    def _tell(self, fact: Fact) -> None:
         for listener in self._listeners:
             try:
                 listener(fact)

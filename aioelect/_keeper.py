@@ -262,7 +262,7 @@ class Keeper:
             self._ticker.schedule(self, hold.wake_at(self.state), self.timing.tick)
         if self.state is not before and isinstance(before, hold.Held) and not isinstance(before, hold.Draining):
             for fact in facts_of(self, before, event, self._began):
-                self._observers.later(fact)  # the work is stopped first, and the release sent
+                self._observers(fact)
 
     def _start_renewal(self, limit: float) -> asyncio.Task[StoreError | None]:
         renewal = spawn(self._renew_once(limit), f"renewal of {self.info.name}")
@@ -330,9 +330,9 @@ class Keeper:
         if self.end_reason is None:
             self.end_reason = self.state.reason if isinstance(self.state, hold.Ended) else EndReason.RELEASED
             cause = None if self.release_error is None else str(self.release_error)
+            self._observers(TermOver(self.info, self.end_reason, self.outcome, cause))
             if self._line is not None:
                 self._line.let_go(self, self.told, self.taken_by)
-            self._observers(TermOver(self.info, self.end_reason, self.outcome, cause))
             del self.term  # they refer to each other, and should be gone without the garbage collector
         if self._closing is not None and not self._closing.done():
             self._closing.set_result(self.outcome or ReleaseOutcome.ALREADY_LOST)
@@ -341,8 +341,6 @@ class Keeper:
         if self._give_up_at is None:
             self._give_up_at = self._loop.time() + RELEASE_LIMIT
         at = self._began + self.timing.min_hold
-        if self._line and self._store.capabilities.ordered and not (self._heir or self.timing.min_hold):
-            self._line.hand_on(self)
         attempt = give_up(self._store, self._claim, self._give_up_at, self.release_error, heir=self._heir, at=at)
         self.outcome, self.told, self.release_error, self.taken_by = await attempt
         if self.release_error is not None:

@@ -97,20 +97,11 @@ class Line:
         if self._listeners:
             self.saw(self.holder)
 
-    def hand_on(self, who: object) -> None:
-        """A term's work is over and its release is about to be sent: the next one here may ask right behind it.
-
-        Only where no other process waited at the last release: those have their chance when it is answered.
-        """
-        if self._queue and not self._turns:
-            self._holders.pop(who, None)
-            self._call_up()
-
     def let_go(self, who: object, told: int, successor: Holder | None = None) -> None:
         """A term's work is over; `told` others heard of the release, or somebody else has taken it."""
         self._holders.pop(who, None)
         if self._listeners:
-            self.saw(self.holder or successor)
+            self.saw(successor)
         self._others_wait = told > 0
         self.crowded = told > 1
         self._turns = self._turns + 1 if told > 0 else 0

@@ -161,7 +161,6 @@ class Capabilities(NamedTuple):
     roles: bool = False  # it is a `RoleStore`: it knows candidates, and passes requests on to the leader
     marks: bool = False  # it is a `MarkStore`: it remembers which runs of a schedule are finished
     members: bool = False  # it is a `MemberStore`: it knows who takes part in a group
-    ordered: bool = False  # what a process asks of one name is carried out in the order of asking, as far as possible
 
 
 @dataclass(frozen=True, slots=True)

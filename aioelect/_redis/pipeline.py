@@ -39,6 +39,7 @@ _BATCH_BYTES = 64 * 1024
 
 # The reply to a call may lie unread in the socket when its timer is late because the loop was blocked.
 _LATE = 0.01
+_LOOK = _LATE / 2
 
 # A call that had less time than this says nothing about the connection.
 _PATIENCE = 0.01
@@ -170,17 +171,19 @@ class Link(asyncio.Protocol):
         self._alarm = self._loop.call_at(when, self._on_alarm)
 
     def _on_alarm(self) -> None:
-        if self._loop.time() - self._alarm_at > _LATE:
-            # The loop was blocked, and timers come before what has arrived: let that be read first.
-            self._expire_once_read()
+        late = self._loop.time() - self._alarm_at
+        if late > _LATE:
+            # The loop was blocked, and timers come before what has arrived: let that be read first, in pieces.
+            self._expire_once_read(int(late / _LOOK) + 1)
         else:
             self._expire()
 
-    def _expire_once_read(self, had_arrived: int = -1) -> None:
-        if had_arrived == self._arrived:
+    def _expire_once_read(self, looks: int, had_arrived: int = -1) -> None:
+        # No longer than the loop was blocked, or one that trickles would never be given up.
+        if looks == 0 or had_arrived == self._arrived:
             self._expire()
-        else:  # it is read in pieces, so there may be more
-            self._alarm = self._loop.call_later(_LATE / 2, self._expire_once_read, self._arrived)
+        else:
+            self._alarm = self._loop.call_later(_LOOK, self._expire_once_read, looks - 1, self._arrived)
 
     def _expire(self) -> None:
         """Fail the calls whose limit has passed, and wait for the next."""

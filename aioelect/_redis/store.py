@@ -48,7 +48,7 @@ __all__ = ["ODD", "RedisStore", "deadline_in", "explained", "open_store", "origi
 
 _floors = Floors(65536)
 
-_CAPABILITIES = Capabilities(roles=True, marks=True, members=True, ordered=True)
+_CAPABILITIES = Capabilities(roles=True, marks=True, members=True)
 
 
 class RedisStore:

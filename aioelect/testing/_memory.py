@@ -268,7 +268,7 @@ class MemoryStore:
     @property
     def capabilities(self) -> Capabilities:
         """All that a store can do."""
-        return Capabilities(roles=True, marks=True, members=True, ordered=True)
+        return Capabilities(roles=True, marks=True, members=True)
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free."""

@@ -189,44 +189,6 @@ async def test_p10_the_line_stands_still_while_a_local_term_is_held(line: Line, 
     assert (queue.called, line.holder) == (["a"], None)
 
 
-async def test_p10_the_next_one_is_called_up_when_a_release_is_sent(line: Line, queue: Queue) -> None:
-    line.hold("term", TERM)
-    await queue.join("a")
-    await queue.join("b")
-    line.hand_on("term")
-    await settle()
-    assert (queue.called, line.holder) == (["a"], None)
-    line.let_go("term", told=0)  # the answer, while the next one asks already
-    await settle()
-    assert queue.called == ["a"]
-
-
-async def test_p10_nobody_is_called_up_before_the_answer_where_others_waited_last(line: Line, queue: Queue) -> None:
-    line.hold("one", TERM)
-    line.let_go("one", told=1)
-    line.hold("other", TERM)
-    await queue.join("a")
-    line.hand_on("other")
-    await settle()
-    assert (queue.called, line.holder) == ([], US)
-    line.let_go("other", told=0)
-    await settle()
-    assert queue.called == ["a"]
-
-
-async def test_p10_a_term_that_began_before_the_last_was_let_go_is_what_is_heard_of(line: Line, queue: Queue) -> None:
-    heard: list[Holder | None] = []
-    line.hold("one", TERM)
-    await queue.join("a")
-    with line.listening(heard.append):
-        heard.clear()
-        line.hand_on("one")
-        line.hold("other", TERM._replace(token=8))
-        line.let_go("one", told=0)
-        line.let_go("other", told=0)
-    assert [holder and holder.token for holder in heard] == [8, 8, None]
-
-
 async def test_p10_two_local_terms_have_to_be_over_before_the_line_moves(line: Line, queue: Queue) -> None:
     line.hold("one", TERM)
     line.hold("other", TERM)

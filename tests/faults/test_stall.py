@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from redis.asyncio import Redis
 
-from aioelect import ConfigurationError, Elector, EndReason, _stall
+from aioelect import ConfigurationError, Elector, EndReason, Term, _stall
 from aioelect.facts import TermBegan, TermInfo, TermOver
 from support.candidate import candidate, now, reigns
 from support.processes import Child
@@ -144,3 +144,11 @@ async def test_no_thread_is_left_when_the_term_is_over(redis: Redis) -> None:
 def test_p14_an_unknown_action_is_refused(redis: Redis) -> None:
     with pytest.raises(ConfigurationError, match="on_stall='restart'; expected 'report', 'exit' or None"):
         Elector(redis, "role", on_stall="restart")  # type: ignore[arg-type]
+
+
+async def test_work_that_was_told_to_stop_may_block_the_loop_and_the_process_lives(redis: Redis) -> None:
+    async def work(term: Term) -> None:
+        term.resign()
+        time.sleep(1.2)  # longer than the claim lives; on_stall="exit" would have ended this process
+
+    await Elector(redis, "name", ttl=0.8, on_stall="exit", observers=[]).run(work)
