@@ -14,9 +14,7 @@ from aioelect._redis.links import Links
 from aioelect._redis.runtime import runtime_of
 from aioelect._redis.store import RedisStore, open_store
 from aioelect._store import Granted
-from conftest import Connect
 from store.conftest import a_claim, granted
-from support.proxy import Proxy
 from support.servers import Server
 
 LIMIT = 5.0
@@ -96,20 +94,3 @@ class Counted:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._transport, name)
-
-
-async def test_p4_a_limit_that_passed_while_the_loop_was_blocked_is_not_put_off_by_answers_that_trickle_in(
-    proxy: Proxy, connect: Connect, server: Server
-) -> None:
-    store = open_store(connect(proxy), "aioelect")
-    await granted(store, a_claim("warm"))
-    loop, route = asyncio.get_running_loop(), runtime_of(cast("RedisStore", store)._origin).route
-    proxy.reply("ECHO", times=None).delay(0.004)  # one after the other: two seconds for all
-    start = loop.time()
-    crowd = [
-        asyncio.ensure_future(route.exchange(b"name", lambda _: [(b"ECHO", b"x")], start + 0.1)) for _ in range(500)
-    ]
-    time.sleep(0.2)
-    answers = await asyncio.gather(*crowd, return_exceptions=True)
-    assert isinstance(answers[-1], StoreUnavailable)
-    assert loop.time() - start < 1.5
