@@ -195,7 +195,7 @@ class Keeper:
 
     def _begin_closing(self) -> asyncio.Future[ReleaseOutcome]:
         self._give_up_at = None
-        self._closing = asyncio.Future(loop=self._loop)
+        self._closing = self._loop.create_future()
         return self._closing
 
     def _close_detached(self) -> None:

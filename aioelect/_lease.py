@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from aioelect._background import settled
-from aioelect._bout import scope_class
+from aioelect._bout import current_task, scope_class
 from aioelect._core.names import check_identity, check_name, check_prefix
 from aioelect._core.timing import RELEASE_LIMIT, Duration, Timing
 from aioelect._errors import ConfigurationError, NotAcquired, NotHeld, reason_of
@@ -169,8 +169,7 @@ class Sections:
 
     async def enter(self, wait: float | None) -> Term:
         """Win the name and begin the body."""
-        task = asyncio.current_task()
-        assert task is not None
+        task = current_task()
         if task in self._entered:
             raise ConfigurationError(
                 f"this task holds {self._session.name!r} already and would wait for itself: it is not re-entrant",
@@ -185,8 +184,7 @@ class Sections:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> Coroutine[object, object, bool | None]:
         """End the body of the current task."""
-        task = asyncio.current_task()
-        assert task is not None
+        task = current_task()
         if task not in self._entered and len(self._entered) == 1:
             (task,) = self._entered  # left in another task: its body is over, which ends the term, and is an error
         guard = self._entered.pop(task, None)

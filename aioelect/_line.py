@@ -58,16 +58,10 @@ class Line:
         term = next(iter(self._holders.values()), None)
         return None if term is None else Holder(term.identity, term.token, term.id, None)
 
-    def take(self) -> bool:
-        """Be the head of the line if nobody is before us; True obliges to call `done` once."""
-        if self._holders or self._contending or self._queue:
-            return False
-        self._contending = True
-        return True
-
     async def turn(self, limit: float | None) -> bool:
         """Wait for the head of the line, at most `limit` seconds; True obliges to call `done` once."""
-        if self.take():
+        if not (self._holders or self._contending or self._queue):
+            self._contending = True
             return True
         loop = asyncio.get_running_loop()
         place: asyncio.Future[bool] = loop.create_future()
@@ -88,8 +82,7 @@ class Line:
     def done(self) -> None:
         """The head has won or given up."""
         self._contending = False
-        if self._queue:
-            self._call_up()
+        self._call_up()
 
     def hold(self, who: object, term: TermInfo) -> None:
         """A term of this process begins: the line stands still."""
@@ -100,15 +93,13 @@ class Line:
     def let_go(self, who: object, told: int, successor: Holder | None = None) -> None:
         """A term's work is over; `told` others heard of the release, or somebody else has taken it."""
         self._holders.pop(who, None)
-        if self._listeners:
-            self.saw(successor)
+        self.saw(successor)
         self._others_wait = told > 0
         self.crowded = told > 1
         self._turns = self._turns + 1 if told > 0 else 0
         if self._others_wait:  # remembered for a while: whoever comes straight back is not served before them
             asyncio.get_running_loop().call_later(_MEMORY, self._forget_others)
-        if self._queue:
-            self._call_up()
+        self._call_up()
 
     def _forget_others(self) -> None:
         self._others_wait = False

@@ -44,7 +44,7 @@ async def give_up(
     while (left := until - loop.time()) > 0:
         try:
             limit = min(left, RELEASE_LIMIT / 3)
-            keep = max(0.0, at - _clock.now()) if at else 0.0
+            keep = max(0.0, at - _clock.now())
             if heir is None:
                 answer = await store.release(claim, keep=keep, limit=limit)
             else:

@@ -38,9 +38,7 @@ class PerLoop(Generic[R]):
 
     def get(self, key: Hashable, make: Callable[[], R]) -> R:
         """Give what is open under a key in the running loop; made if need be."""
-        loop = asyncio.get_running_loop()
-        if self._pid != os.getpid() or (here := self._loops.get(loop)) is None:
-            here = self._of(loop)
+        here = self._of(asyncio.get_running_loop())
         resource = here.get(key)
         if resource is None:
             resource = here[key] = make()

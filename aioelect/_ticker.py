@@ -12,6 +12,7 @@ import heapq
 from typing import Protocol
 
 from aioelect import _clock
+from aioelect._core.timing import COMPANY
 
 __all__ = ["Ticker", "ticker"]
 
@@ -27,7 +28,6 @@ class Due(Protocol):
 
 
 _FOREVER = float("inf")
-_COMPANY = 0.01  # of the longest time without a look at the clock
 
 
 class Ticker:
@@ -67,8 +67,13 @@ class Ticker:
 
     def _offer_company(self, now: float) -> None:
         # Who is due in a moment may as well do it now, and share the write; who doesn't want to stays due.
-        soon = now + self._longest * _COMPANY
-        for instant in [instant for instant in self._instants if instant <= soon]:
+        soon, looks, instants = now + self._longest * COMPANY, [0], []
+        while looks:  # down the heap, where nothing is earlier than what is above it
+            place = looks.pop()
+            if place < len(self._instants) and self._instants[place] <= soon:
+                instants.append(self._instants[place])
+                looks += 2 * place + 2, 2 * place + 1
+        for instant in sorted(instants):
             for due in tuple(self._crowds.get(instant, ())):
                 due.on_tick(now)
 

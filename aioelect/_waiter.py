@@ -138,15 +138,12 @@ class Waiter:
             if self._last is not None:
                 raise self._failure()
             return await self._contend(hold, waits=False)
-        if self._on_holder is not None:
-            with self.line.listening(self._on_holder):
-                await self._reach_the_head()
-                return await self._contend_at_the_head(hold)
-        if not self.line.take():
-            await self._reach_the_head()
-        return await self._contend_at_the_head(hold)
+        if self._on_holder is None:
+            return await self._stand_in_line(hold)
+        with self.line.listening(self._on_holder):
+            return await self._stand_in_line(hold)
 
-    async def _reach_the_head(self) -> None:
+    async def _stand_in_line(self, hold: Hold[T]) -> T:
         line, wait = self.line, self._request.wait
         behind = line.holder is not None
         if not await line.turn(None if wait is None else max(0.0, wait - self.waited)):
@@ -154,15 +151,13 @@ class Waiter:
             raise self._failure()
         if behind:
             self._others_last = _clock.now()
-
-    async def _contend_at_the_head(self, hold: Hold[T]) -> T:
         try:
-            delay = self.line.head_start(self._request.timing, random.random())
+            delay = line.head_start(self._request.timing, random.random())
             if delay:
                 await asyncio.sleep(delay)
             return await self._contend(hold, waits=True)
         finally:
-            self.line.done()
+            line.done()
 
     async def _contend(self, hold: Hold[T], *, waits: bool) -> T:
         watch: Watch | None = None

@@ -28,6 +28,7 @@ SLACK = 0.01  # at least so long before the deadline the work is told to stop
 RELEASE_LIMIT = 2.0  # leaving takes at most this long, whatever the server does
 EXPIRY_LAG = 0.001  # a server lets the next one in so long after the ttl (measured: 1.1 ms at most)
 POLL_CAP = 60.0
+COMPANY = 0.01  # of an interval: those who are due within so short a time of each other go together
 _RESPONSE_SHARE = 0.75  # of a try's limit: the rest is the back-off before the next try
 
 
@@ -79,6 +80,7 @@ class Timing:
     response_limit: float = field(init=False)  # how long it waits for its answer: no longer than anybody would
     validity: float = field(init=False)  # from the send of a confirmed renewal to the deadline: provable up to then
     tick: float = field(init=False)  # the longest time without reading the clock
+    grain: float = field(init=False)  # so much earlier a renewal may be sent, to go with others
 
     def __post_init__(self) -> None:
         try_limit = (self.renew_deadline - self.interval) / TRIES
@@ -86,6 +88,7 @@ class Timing:
         object.__setattr__(self, "response_limit", min(MAX_RESPONSE, try_limit * _RESPONSE_SHARE))
         object.__setattr__(self, "validity", self.ttl - drift(self.ttl))
         object.__setattr__(self, "tick", min(1.0, self.interval))
+        object.__setattr__(self, "grain", self.interval * COMPANY)
 
     @classmethod
     def of(
@@ -139,11 +142,6 @@ class Timing:
         """When to renew after a request sent then: up to 1 % of the interval early, so that claims share instants."""
         due = sent_at + self.interval
         return min(due, due // self.grain * self.grain)
-
-    @property
-    def grain(self) -> float:
-        """So much earlier a renewal may be sent, to go with others."""
-        return self.interval / 100
 
     def retry_delay(self, chance: float) -> float:
         """After a failed renewal: at most a fifth of a try, jittered by `chance` in [0, 1)."""

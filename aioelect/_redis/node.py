@@ -14,7 +14,7 @@ from aioelect._store import Claim
 from . import scripts, voting, wire
 from .recipe import Recipe
 from .runtime import runtime_of
-from .store import ODD, RedisStore, deadline_in, explained
+from .store import RedisStore, deadline_in, explained
 
 __all__ = ["Node"]
 
@@ -43,33 +43,27 @@ class Node(RedisStore):
         """Claim the name here if it is free; see `lua/vote.lua`."""
         keys = wire.keys_of(self._prefix, claim.name)
         floor = max(floor, self.floor(claim.name))
-        try:
+        with explained(claim.name, keys, claim.owner):
             reply = await self._evaluate(
                 "vote", (*keys.record, self._register), voting.vote_args(claim, keys, floor, turn, longest), limit
             )
             vote, self.run = voting.vote_reply(reply, claim)
-        except ODD as error:
-            raise explained(error, claim.name, keys, claim.owner) from None
         self.saw(claim.name, vote.token)
         return vote
 
     async def record(self, claim: Claim, token: int, *, limit: float) -> bool:
         """Write the majority's token back; False: the claim is not ours here."""
         keys = wire.keys_of(self._prefix, claim.name)
-        try:
+        with explained(claim.name, keys, claim.owner):
             arguments = voting.record_args(claim, keys, token)
             return voting.done_reply(await self._evaluate("record", keys.record, arguments, limit))
-        except ODD as error:
-            raise explained(error, claim.name, keys, claim.owner) from None
 
     async def withdraw(self, claim: Claim, turn: int, *, limit: float) -> bool:
         """Take the claim of a round back, if a later one has not renewed it."""
         keys = wire.keys_of(self._prefix, claim.name)
-        try:
+        with explained(claim.name, keys, claim.owner):
             arguments = voting.withdraw_args(claim, keys, turn)
             return voting.done_reply(await self._evaluate("withdraw", keys.record, arguments, limit))
-        except ODD as error:
-            raise explained(error, claim.name, keys, claim.owner) from None
 
     async def commission(self, longest: float, *, limit: float) -> None:
         """Let the node vote at once; see `lua/commission.lua`."""

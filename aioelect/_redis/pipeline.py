@@ -24,11 +24,8 @@ from .wire import Command
 
 __all__ = ["Link", "RawConnection", "State"]
 
-# A handshake may be slower than one call's limit; past this, it is given up.
-_HANDSHAKE = 5.0
-
-# How long a polite goodbye may take.
-_GOODBYE = 0.5
+_HANDSHAKE = 5.0  # it may be slower than one call's limit; past this, it is given up
+_GOODBYE = 0.5  # of a polite end
 
 # Bounds of one write, so that a crowd of calls does not build one huge buffer.
 _BATCH_CALLS = 256
@@ -124,11 +121,11 @@ class Link(asyncio.Protocol):
         self._runner = self._loop.create_task(self._run(), name="aioelect-link")
 
     def call(self, commands: Sequence[Command], deadline: float) -> asyncio.Future[list[object]]:
-        """Send the commands; all replies, by `deadline` of the loop's clock. An error reply is a `Fault`."""
+        """Send the commands; what will be all replies, by `deadline` of the loop's clock. An error is a `Fault`."""
         if self.state is State.CLOSED:
             raise (self.trouble or _CLOSED).error()
         loop = self._loop
-        answer: asyncio.Future[list[object]] = asyncio.Future(loop=loop)
+        answer: asyncio.Future[list[object]] = loop.create_future()
         payload = b"".join(map(hiredis.pack_command, commands))  # type: ignore[arg-type]
         self._queue.append(_Call(payload, len(commands), answer, loop.time(), deadline))
         if deadline < self._alarm_at:
@@ -143,8 +140,7 @@ class Link(asyncio.Protocol):
     def retire(self) -> None:
         """No new calls; close once nobody waits."""
         if self.state is not State.CLOSED:
-            self.state = State.SUSPECT
-            self._settle()
+            self._suspect()
 
     def close(self) -> None:
         """Close now; who still waits gets `StoreUnavailable`."""
@@ -171,12 +167,9 @@ class Link(asyncio.Protocol):
         self._alarm = self._loop.call_at(when, self._on_alarm)
 
     def _on_alarm(self) -> None:
+        # If the loop was blocked, what has arrived meanwhile is still to be read, in pieces: timers come first.
         late = self._loop.time() - self._alarm_at
-        if late > _LATE:
-            # The loop was blocked, and timers come before what has arrived: let that be read first, in pieces.
-            self._expire_once_read(int(late / _LOOK) + 1)
-        else:
-            self._expire()
+        self._expire_once_read(int(late / _LOOK) + 1 if late > _LATE else 0)
 
     def _expire_once_read(self, looks: int, had_arrived: int = -1) -> None:
         # No longer than the loop was blocked, or one that trickles would never be given up.
@@ -189,7 +182,7 @@ class Link(asyncio.Protocol):
         """Fail the calls whose limit has passed, and wait for the next."""
         now = self._loop.time()
         self._alarm, self._alarm_at = None, math.inf
-        next_at = math.inf
+        next_at, suspect = math.inf, False
         for call in (*self._sent, *self._queue):
             if call.answer.done():
                 continue
@@ -198,18 +191,23 @@ class Link(asyncio.Protocol):
                 continue
             limit = call.until - call.asked_at
             call.answer.set_exception(timed_out(limit).error())
-            if limit >= _PATIENCE and self.state is State.OPEN:
-                self.state = State.SUSPECT
+            suspect |= limit >= _PATIENCE and self.state is State.OPEN
         if next_at < math.inf:
             grain = _GRAIN + _GRAIN_PER_CALL * (len(self._sent) + len(self._queue))
             self._set_alarm(max(next_at, now + grain))
+        if suspect:
+            self._suspect()
+
+    def _suspect(self) -> None:
+        self.state = State.SUSPECT
+        for call in (*self._sent, *self._queue):
+            call.answer.add_done_callback(self._settle)  # answered, failed or cancelled
         self._settle()
 
-    def _settle(self) -> None:
-        # One who was cancelled is noticed at the next reply, or when the limit of whoever else waits has passed.
-        # The latest first: those that others have given up are at the front.
+    def _settle(self, _: object = None) -> None:
+        # The latest first: those that were given up are at the front.
         waiting = (call for calls in (self._queue, self._sent) for call in reversed(calls) if not call.answer.done())
-        if self.state is State.SUSPECT and next(waiting, None) is None:
+        if next(waiting, None) is None:
             self._shut(None)
 
     # -- the connection
@@ -315,8 +313,6 @@ class Link(asyncio.Protocol):
             self._sent.popleft()
             if not call.answer.done():
                 call.answer.set_result(call.replies)
-            if self.state is State.SUSPECT:
-                self._settle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """For the transport: it is gone."""

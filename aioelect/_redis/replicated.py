@@ -19,7 +19,7 @@ from .pipeline import RawConnection
 from .refusals import Trouble
 from .runtime import Origin, close_runtime, runtime_of
 from .scripts import Route
-from .store import ODD, RedisStore, deadline_in, explained, origin_of
+from .store import RedisStore, deadline_in, explained, origin_of
 from .wire import Command
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class ReplicatedStore(RedisStore):
 
     async def _confirm(self, claim: Claim, deadline: float) -> None:
         keys = wire.keys_of(self._prefix, claim.name)
-        try:
+        with explained(claim.name, keys, claim.owner):
             route = runtime_of(self._apart).route
             try:
                 kept, confirmed = await scripts.replicate(route, keys, claim, self._command, deadline)
@@ -111,8 +111,6 @@ class ReplicatedStore(RedisStore):
                 case [int(local), int(replicas), *_] if local >= 1 and replicas >= self._replicas:
                     return
             raise self._unconfirmed(confirmed)
-        except ODD as error:
-            raise explained(error, claim.name, keys, claim.owner) from None
 
     def _command(self, left: float) -> Command:
         number = b"%d" % self._replicas

@@ -62,8 +62,6 @@ _NATIVE: dict[bytes, Callable[[bytes, bytes], Command]] = {
 # Never the value of a claim, so that trying a command with it does nothing.
 _NOBODY = b"aioelect:nobody"
 
-_NUMBERS = (b"0", b"1", b"2", b"3")  # of keys
-
 
 class Route(Protocol):
     """The way to the node that serves a key."""
@@ -115,7 +113,7 @@ async def replicate(
     """
     loop = asyncio.get_running_loop()
     # With its body: were the script not known, the time would be waited away for nothing.
-    prolong = (b"EVAL", _script("renew")[0], b"%d" % len(keys.record), *keys.record, *wire.renew_args(claim))
+    prolong = _Evaluation("renew", keys.record, wire.renew_args(claim)).in_full
 
     def commands(_: Link) -> Sequence[Command]:
         return [prolong, confirm(deadline - loop.time())]
@@ -207,7 +205,7 @@ class _Evaluation:
     def __init__(self, name: str, keys: Places, arguments: Command) -> None:
         self._name = name
         self._key = keys[0]
-        self._arguments = (_NUMBERS[len(keys)], *keys, *arguments)
+        self._arguments = (b"%d" % len(keys), *keys, *arguments)
         self._link: Link | None = None  # that was not asked before for its native form
 
     def __call__(self, link: Link) -> Sequence[Command]:
@@ -217,6 +215,11 @@ class _Evaluation:
         link.probed, self._link = True, link
         return (command, *(form(self._key, _NOBODY) for form in _NATIVE.values()))
 
+    @property
+    def in_full(self) -> Command:
+        """The command with the script's body, for a server that may not know it."""
+        return (b"EVAL", _script(self._name)[0], *self._arguments)
+
     async def settle(self, route: Route, replies: list[object], deadline: float) -> object:
         """The script's reply, sending its body if need be; an error reply is raised."""
         reply, *probes = replies
@@ -225,8 +228,7 @@ class _Evaluation:
                 if isinstance(probe, int):
                     self._link.native = name
         if isinstance(reply, Fault) and reply.code == "NOSCRIPT":
-            command = (b"EVAL", _script(self._name)[0], *self._arguments)
-            reply, *_ = await route.exchange(self._key, lambda _: (command,), deadline)
+            reply, *_ = await route.exchange(self._key, lambda _: (self.in_full,), deadline)
         if isinstance(reply, Fault):
             trouble = trouble_of(reply)
             if trouble.reason == "readonly":

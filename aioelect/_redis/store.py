@@ -43,7 +43,7 @@ from .runtime import Origin, close_runtime, runtime_of
 if TYPE_CHECKING:
     from aioelect._core.shares import Member
 
-__all__ = ["ODD", "RedisStore", "deadline_in", "explained", "open_store", "origin_of"]
+__all__ = ["RedisStore", "deadline_in", "explained", "open_store", "origin_of"]
 
 
 _floors = Floors(65536)
@@ -74,68 +74,54 @@ class RedisStore:
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free."""
-        keys, known_as = wire.keys_of(self._prefix, claim.name), (self._key, claim.name)
-        try:
+        keys = wire.keys_of(self._prefix, claim.name)
+        with explained(claim.name, keys, claim.owner):
             route = runtime_of(self._origin).route
-            answer = await scripts.acquire(route, keys, claim, _floors.get(known_as), deadline_in(limit))
-        except ODD as error:
-            raise explained(error, claim.name, keys, claim.owner) from None
-        _floors.saw(known_as, answer.token if isinstance(answer, Granted) else answer.holder.token)
+            answer = await scripts.acquire(route, keys, claim, self.floor(claim.name), deadline_in(limit))
+        self.saw(claim.name, answer.token if isinstance(answer, Granted) else answer.holder.token)
         return answer
 
     async def renew(self, claim: Claim, *, limit: float) -> Renewed | Refused:
         """Prolong the claim if it is ours."""
         keys = wire.keys_of(self._prefix, claim.name)
-        try:
+        with explained(claim.name, keys, claim.owner):
             return await scripts.renew(runtime_of(self._origin).route, keys, claim, deadline_in(limit))
-        except ODD as error:
-            raise explained(error, claim.name, keys, claim.owner) from None
 
     async def release(
         self, claim: Claim, *, keep: float = 0.0, heir: Heir | None = None, limit: float
     ) -> Released | Refused:
         """Give the claim up if it is ours."""
         keys = wire.keys_of(self._prefix, claim.name)
-        try:
+        with explained(claim.name, keys, claim.owner):
             runtime = runtime_of(self._origin)
             own = int(runtime.notices.listening(keys.channel))
             return await scripts.release(runtime.route, keys, claim, keep, deadline_in(limit), own, heir)
-        except ODD as error:
-            raise explained(error, claim.name, keys, claim.owner) from None
 
     async def describe(self, name: str, *, limit: float) -> Record:
         """Who leads and who stands."""
         keys = wire.keys_of(self._prefix, name)
-        try:
+        with explained(name, keys):
             return await scripts.describe(runtime_of(self._origin).route, keys, deadline_in(limit))
-        except ODD as error:
-            raise explained(error, name, keys) from None
 
     async def ask_to_step_down(self, name: str, request: StepDown, *, limit: float) -> Holder | None:
         """Leave a request for the present holder, and tell it at once."""
         keys = wire.keys_of(self._prefix, name)
-        try:
+        with explained(name, keys):
             return await scripts.ask(runtime_of(self._origin).route, keys, request, deadline_in(limit))
-        except ODD as error:
-            raise explained(error, name, keys) from None
 
     async def evict(self, name: str, token: int, *, limit: float) -> Released | Refused:
         """Give a name up for its holder, if its token is this one."""
         keys = wire.keys_of(self._prefix, name)
-        try:
+        with explained(name, keys):
             return await scripts.evict(runtime_of(self._origin).route, keys, token, deadline_in(limit))
-        except ODD as error:
-            raise explained(error, name, keys) from None
 
     async def names(self, *, limit: float) -> list[str]:
         """The names that are held."""
         from .listing import names_under  # noqa: PLC0415 - for people on call
 
-        try:
+        with explained("", wire.keys_of(self._prefix, "")):
             route = runtime_of(self._origin).route
             return [name async for name in names_under(route, self._prefix, lambda: deadline_in(limit))]
-        except ODD as error:
-            raise explained(error, "", wire.keys_of(self._prefix, "")) from None
 
     def floor(self, name: str) -> int:
         """The highest token of a name that this process has seen here; 0: none."""
@@ -148,18 +134,14 @@ class RedisStore:
     async def mark(self, claim: Claim, mark: Mark, *, limit: float) -> Marked | Refused:
         """Note a finished run in the holder's name."""
         keys = wire.keys_of(self._prefix, claim.name)
-        try:
+        with explained(claim.name, keys, claim.owner):
             return await scripts.mark(runtime_of(self._origin).route, keys, claim, mark, deadline_in(limit))
-        except ODD as error:
-            raise explained(error, claim.name, keys, claim.owner) from None
 
     async def attend(self, group: str, member: Member, *, tell: bool, limit: float) -> tuple[Member, ...]:
         """Take part in a group, or leave, and learn who does."""
         keys = wire.keys_of(self._prefix, group)
-        try:
+        with explained(group, keys):
             return await scripts.attend(runtime_of(self._origin).route, keys, member, deadline_in(limit), tell=tell)
-        except ODD as error:
-            raise explained(error, group, keys) from None
 
     def watch(self, name: str) -> Watch:
         """Listen to the notices of a name."""
@@ -216,37 +198,48 @@ def deadline_in(limit: float) -> float:
     return asyncio.get_running_loop().time() + limit
 
 
-ODD = (StoreError, wire.Oddity)  # what comes out of a question that brought no usable answer
+class explained:  # noqa: N801 - reads like the context manager that it is; a generator would cost a microsecond a call
+    """Errors leave with the name they are about, and never with the owner value."""
 
+    __slots__ = ("_keys", "_name", "_owner")
 
-def explained(error: Exception, name: str, keys: wire.Keys, owner: str | None = None) -> StoreError:
-    """The error with the name that it is about, and never with the owner value. Raise it `from None`."""
-    refusal = _refusal(error, keys, owner)
-    refusal.name = name
-    return refusal
+    def __init__(self, name: str, keys: wire.Keys, owner: str | None = None) -> None:
+        self._name = name
+        self._keys = keys
+        self._owner = owner
 
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
 
-def _refusal(error: Exception, keys: wire.Keys, owner: str | None) -> StoreError:
-    match error:
-        case StoreError():
-            if owner is not None and owner in str(error):
-                error.args = (str(error).replace(owner, "(owner value)"),)
-            return error
-        case wire.ForeignKey():
-            return StoreRejected(
-                f"the key {keys.claim.decode()} has no ttl, so another program wrote it: delete it, or choose"
-                " another name or prefix",
-                reason="foreign key",
-            )
-        case wire.TokensExhausted():
-            return StoreRejected(
-                f"the token in {keys.fence.decode()} leaves no room for a higher one, so another program"
-                " wrote it: delete it and restart the processes that have seen it",
-                reason="tokens exhausted",
-            )
-        case wire.Abstains(seconds=seconds):
-            return StoreUnavailable(
-                f"it restarted, lost its data or is new, so it may have forgotten claims: it votes in {seconds:.3f} s",
-                reason="abstains",
-            )
-    return StoreRejected("the server's answer has a shape that is not known here", reason="unknown answer")
+    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None and (refusal := self._refusal(error)) is not None:
+            refusal.name = self._name
+            raise refusal from None
+
+    def _refusal(self, error: BaseException) -> StoreError | None:
+        match error:
+            case StoreError():
+                if self._owner is not None and self._owner in str(error):
+                    error.args = (str(error).replace(self._owner, "(owner value)"),)
+                return error
+            case wire.ForeignKey():
+                return StoreRejected(
+                    f"the key {self._keys.claim.decode()} has no ttl, so another program wrote it: delete it, or choose"
+                    " another name or prefix",
+                    reason="foreign key",
+                )
+            case wire.TokensExhausted():
+                return StoreRejected(
+                    f"the token in {self._keys.fence.decode()} leaves no room for a higher one, so another program"
+                    " wrote it: delete it and restart the processes that have seen it",
+                    reason="tokens exhausted",
+                )
+            case wire.Abstains(seconds=seconds):
+                return StoreUnavailable(
+                    f"it restarted, lost its data or is new, so it may have forgotten claims: it votes in {seconds:.3f}"
+                    " s",
+                    reason="abstains",
+                )
+            case wire.Malformed():
+                return StoreRejected("the server's answer has a shape that is not known here", reason="unknown answer")
+        return None

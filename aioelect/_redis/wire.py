@@ -33,7 +33,6 @@ __all__ = [
     "ForeignKey",
     "Keys",
     "Malformed",
-    "Oddity",
     "Places",
     "TokensExhausted",
     "acquire_args",
@@ -60,30 +59,25 @@ Places = tuple[bytes, ...]
 """The keys that a script names; the claim first."""
 
 VERSION = b"1"
-_RELEASED = f"{VERSION.decode()} released"
 _DIGITS = 19  # of a number of 64 bits
 _NO_STAND = (b"", b"0", b"0", b"0")  # of who stands for no role
 _NO_HEIR = (b"0", b"")
 _RESYNC = Notice(NoticeKind.RESYNC)
 
 
-class Oddity(Exception):
-    """An answer that is no answer of a store's."""
-
-
-class Malformed(Oddity):
+class Malformed(Exception):
     """A reply of a shape that no script of ours sends; holds no part of it."""
 
 
-class ForeignKey(Oddity):
+class ForeignKey(Exception):
     """The claim's key has no ttl, so somebody else's program wrote it."""
 
 
-class TokensExhausted(Oddity):
+class TokensExhausted(Exception):
     """No higher fencing token fits into 64 bits."""
 
 
-class Abstains(Oddity):
+class Abstains(Exception):
     """A node of a quorum may have forgotten claims, and does not vote for so many seconds."""
 
     def __init__(self, seconds: float) -> None:
@@ -130,7 +124,7 @@ def acquire_args(claim: Claim, keys: Keys, floor: int) -> Command:
         milliseconds(claim.ttl),
         milliseconds(claim.retention),
         claim.id.encode(),
-        claim.identity.encode(errors="replace"),
+        text_of(claim.identity),
         b"%d" % floor,
         keys.channel,
         *(_NO_STAND if claim.stand is None else _stand(claim.stand)),
@@ -161,7 +155,7 @@ def release_args(claim: Claim, keys: Keys, keep: float, heir: Heir | None) -> Co
 
 def released_notice(claim: Claim) -> bytes:
     """What a release tells the channel. The token is left out: a release does not read it."""
-    return f"{_RELEASED} - {claim.id} {claim.identity}".encode(errors="replace")
+    return b"%b released - %b %b" % (VERSION, claim.id.encode(), text_of(claim.identity))
 
 
 def acquire_reply(reply: object, claim: Claim) -> Granted | Contended:

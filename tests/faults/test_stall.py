@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from redis.asyncio import Redis
 
-from aioelect import ConfigurationError, Elector, EndReason, Term, _stall
+from aioelect import ConfigurationError, Elector, EndReason, _stall
 from aioelect.facts import TermBegan, TermInfo, TermOver
 from support.candidate import candidate, now, reigns
 from support.processes import Child
@@ -39,6 +39,8 @@ BLOCKED = """
     async def work(term: Term) -> None:
         await asyncio.sleep(0.1)
         emit(event="blocks", at=now(), token=term.token)
+        if hung == "resigned":
+            term.resign()
         if hung == "hung":
             handler.acquire()  # as a handler does that writes into a full pipe
         time.sleep(blocked)
@@ -146,9 +148,9 @@ def test_p14_an_unknown_action_is_refused(redis: Redis) -> None:
         Elector(redis, "role", on_stall="restart")  # type: ignore[arg-type]
 
 
-async def test_work_that_was_told_to_stop_may_block_the_loop_and_the_process_lives(redis: Redis) -> None:
-    async def work(term: Term) -> None:
-        term.resign()
-        time.sleep(0.7)  # for which on_stall="exit" would end this process, if it led
-
-    await Elector(redis, "name", ttl=2.0, on_stall="exit", observers=[]).run(work)
+async def test_a_process_whose_work_was_told_to_stop_survives_a_block(server: Server) -> None:
+    ttl = 4.0
+    with Child(BLOCKED, [str(server.port), str(ttl), "exit", str(ttl / 4), "resigned"]) as stuck:
+        await stuck.expect(event="blocks")
+        await stuck.expect(event="goes on")
+        assert stuck.returncode is None

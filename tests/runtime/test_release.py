@@ -123,6 +123,22 @@ async def test_p7_while_a_child_releases_the_body_is_stopped_and_nobody_leads(
     assert leading == [False]
 
 
+async def test_p8_a_scope_that_expires_while_a_release_is_on_its_way_does_not_make_it_go_out_twice(
+    server: MemoryServer, ours: Process
+) -> None:
+    with anyio.CancelScope() as scope:
+
+        def expire(request: str, _: object) -> None:
+            if request == "release":
+                scope.cancel()
+
+        ours.before = expire
+        async with FencedLock(ours, NAME, ttl=TTL, observers=()):
+            ours.delay(0.05)
+    assert [request for request, _ in ours.calls] == ["acquire", "release"]
+    assert server.holder(NAME) is None
+
+
 async def _open_scope(_: Term) -> None:
     scope = anyio.CancelScope()
     scope.__enter__()  # as left behind by `break` out of an async generator that holds one

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import re
 from typing import cast
 
 import pytest
 from redis.asyncio import Redis
 
+from aioelect import aclose
 from aioelect._errors import StoreUnavailable
+from aioelect._redis import pipeline
 from aioelect._redis.links import Links
 from aioelect._redis.runtime import runtime_of
 from aioelect._redis.store import RedisStore, open_store
 from aioelect._store import Granted
 from store.conftest import a_claim, granted
+from support.proxy import ThreadedProxy
 from support.servers import Server
+from support.wait import until_sync
 
 LIMIT = 5.0
 
@@ -47,11 +51,39 @@ async def test_p4_answers_that_arrived_while_the_loop_was_blocked_count_though_t
 ) -> None:
     store = open_store(redis, "aioelect")
     await granted(store, a_claim("warm"))
-    server.call("SET", "large", "x" * 2048, "PX", 60_000)
+    server.call("SET", "some", "x" * 200, "PX", 60_000)  # 1.3 MB in all: five pieces and more
     loop, route = asyncio.get_running_loop(), runtime_of(cast("RedisStore", store)._origin).route
-    crowd = [route.exchange(b"name", lambda _: [(b"GET", b"large")], loop.time() + 0.1) for _ in range(2000)]
-    time.sleep(0.2)  # past the limit of all, with 4 MB on their way
-    assert [len(cast("bytes", reply)) for (reply,) in await asyncio.gather(*crowd)] == [2048] * 2000
+    server.call("CONFIG", "RESETSTAT")
+    asked = 1 + 100 * pipeline._ENOUGH_CALLS  # all of them are sent before this turn of the loop ends
+    limit = loop.time() + 0.1
+    crowd = [route.exchange(b"name", lambda _: [(b"GET", b"some")], limit) for _ in range(asked)]
+
+    def answered() -> bool:
+        done = server.info("commandstats").get("cmdstat_get", "").startswith(f"calls={asked},")
+        return done and set(re.findall(rb" omem=(\d+)", server.call("CLIENT", "LIST"))) == {b"0"}
+
+    until_sync(lambda: answered() and loop.time() > limit + 0.1)  # blocks the loop: all is in the socket, and late
+    assert [reply for (reply,) in await asyncio.gather(*crowd)] == [b"x" * 200] * asked
+
+
+async def test_p4_a_limit_that_passed_while_the_loop_was_blocked_is_not_put_off_as_long_as_an_answer_trickles_in(
+    server: Server,
+) -> None:
+    server.call("SET", "some", "x" * 10_000, "PX", 60_000)
+    with ThreadedProxy(server) as proxy:  # it goes on while this loop is blocked
+        redis = proxy.client()
+        store = open_store(redis, "aioelect")
+        await granted(store, a_claim("warm"))
+        trickling = proxy.reply("GET").trickle(0.001)
+        loop, route = asyncio.get_running_loop(), runtime_of(cast("RedisStore", store)._origin).route
+        limit = loop.time() + 0.1
+        asking = route.exchange(b"name", lambda _: [(b"GET", b"some")], limit)
+        until_sync(lambda: trickling.hits and loop.time() > limit + 0.05)  # blocks the loop
+        with pytest.raises(StoreUnavailable, match="no answer from the server"):
+            await asking
+        assert loop.time() < limit + 3.0, "it waited on while the answer came in, which takes 10 s"
+        await aclose(redis)
+        await redis.aclose()
 
 
 async def test_who_asks_in_company_shares_one_write_from_the_second_time_on(redis: Redis) -> None:

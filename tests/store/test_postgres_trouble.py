@@ -32,9 +32,10 @@ def other(other_postgres_store: PostgresStore) -> PostgresStore:
 
 
 async def warm(store: PostgresStore, database: str) -> list[int]:
-    """Open the connection that works and the spare; their process ids."""
+    """Open the connection that works and the spare, both ready for use; their process ids."""
     await granted(store, a_claim("warm"))
-    return await until(lambda: pids if len(pids := sessions(database)) == 2 else None)
+    await until(lambda: len(store._runtime.connections._idle) == 2)
+    return sessions(database)
 
 
 # -- trouble ----------------------------------------------------------------------------------------------------------

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from aioelect._errors import StoreError, StoreRejected, StoreUnavailable
+from aioelect._redis import scripts, wire
 from aioelect._redis import store as store_module
-from aioelect._redis import wire
 from aioelect._redis.refusals import Fault
 from aioelect._redis.store import open_store
 from aioelect._store import Claim, Contended, Granted, Refused, Released, Renewed, Store
@@ -313,19 +312,18 @@ async def test_p11_a_wrong_password_is_rejected_at_once(
     await granted(open_store(connect(server, password=PASSWORD), "aioelect"), a_claim())
 
 
-async def test_p12_an_owner_value_never_gets_into_an_error(
-    restricted: Any, redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_p12_an_owner_value_never_gets_into_an_error(restricted: Any) -> None:
     # Redis repeats the arguments of a command that it does not know.
     claim = a_claim()
     for text in (
         f"unknown command `X`, with args beginning with: `{claim.owner}`, ",
         f"some proxy's own words about '{claim.owner}'",
     ):
-        told = SimpleNamespace(route=FakeRoute([Fault("ERR", text)]))
-        monkeypatch.setattr(store_module, "runtime_of", lambda _, told=told: told)
-        with pytest.raises(StoreRejected) as caught:
-            await open_store(redis, "aioelect").renew(claim, limit=LIMIT)
+        with (
+            pytest.raises(StoreRejected) as caught,
+            store_module.explained(claim.name, wire.keys_of("p", "name"), claim.owner),
+        ):
+            await scripts.renew(FakeRoute([Fault("ERR", text)]), wire.keys_of("p", "name"), claim, 1e9)  # type: ignore[arg-type]
         error: BaseException | None = caught.value
         while error is not None:
             assert claim.owner not in f"{error} {error!r} {error.args}"

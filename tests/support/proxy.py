@@ -10,7 +10,7 @@
 Rules: `request(...)` acts before the server sees the command, `reply(...)` after it was carried out. What to match: a
 command name, or a predicate over `Command`. `nth` counts from 1 among what matches; `times` says how many from there on
 (None: all). `connection` ties a rule to one connection (`rule.hits[0].connection`). Actions: `delay(seconds)`, `hold()`
-until `release()`, `drop()`, `cut(reset=False)`.
+until `release()`, `trickle(seconds)` byte by byte, `drop()`, `cut(reset=False)`.
 
 How frames are found: both directions are fed to a `hiredis.Reader` in pieces that end at a line feed. Every RESP frame
 ends in one, so the piece that makes the reader give a value ends that frame, and the raw bytes fed since the last one
@@ -169,33 +169,40 @@ class _Connection:
                 return
             arrived, value, raw = frame
             command = self._request(value) if direction == "request" else self._answered(value)
-            if not (command is None or await self._apply(direction, command, arrived)):
+            pause = 0.0 if command is None else await self._apply(direction, command, arrived)
+            if pause is None:
                 continue
             await self._pass()
             if direction == "request" and command is not None:
                 self._waiting.append(_Waiting(command, self._answers(command)))
-            writer.write(raw)
-            await writer.drain()
+            size = 1 if pause else len(raw)
+            for start in range(0, len(raw), size):
+                writer.write(raw[start : start + size])
+                await writer.drain()
+                await asyncio.sleep(pause)
 
     async def _pass(self) -> None:
         while not (self.open.is_set() and self.proxy.open.is_set()):
             await self.open.wait()
             await self.proxy.open.wait()
 
-    async def _apply(self, direction: Direction, command: Command, arrived: float) -> bool:
-        """Do what the rules say; False: don't pass it on."""
+    async def _apply(self, direction: Direction, command: Command, arrived: float) -> float | None:
+        """Do what the rules say; how long to pause after each byte, or None: don't pass it on."""
+        pause = 0.0
         for rule in [rule for rule in self.proxy.rules if rule.takes(direction, command)]:
             match rule.action:
                 case "delay":
                     await asyncio.sleep(arrived + rule.seconds - time.monotonic())
                 case "hold":
                     await rule.wait_released()
+                case "trickle":
+                    pause = rule.seconds
                 case "drop":
-                    return False
+                    return None
                 case "cut":
                     self.close(reset=rule.reset)
                     raise ConnectionAbortedError
-        return True
+        return pause
 
     def _request(self, value: Any) -> Command | None:
         if not (isinstance(value, list) and value and isinstance(value[0], bytes)):

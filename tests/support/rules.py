@@ -53,7 +53,7 @@ class Rule:
         self._first, self._last = nth, None if times is None else nth + times - 1
         self._matched = 0
         self._released = asyncio.Event()
-        self.action: Literal["delay", "hold", "drop", "cut"] = "hold"
+        self.action: Literal["delay", "hold", "trickle", "drop", "cut"] = "hold"
         self.seconds = 0.0
         self.reset = False
         self.hits: list[Command] = []
@@ -66,6 +66,11 @@ class Rule:
     def hold(self) -> Self:
         """Keep it until `release()`."""
         self.action = "hold"
+        return self._install()
+
+    def trickle(self, seconds: float) -> Self:
+        """Let it through byte by byte, with a pause after each."""
+        self.action, self.seconds = "trickle", seconds
         return self._install()
 
     def drop(self) -> Self:
