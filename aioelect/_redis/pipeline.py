@@ -14,6 +14,7 @@ import enum
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Protocol
 
 import hiredis
@@ -47,8 +48,7 @@ _GRAIN_PER_CALL = 1e-6
 
 # Falling asleep and being woken takes a processor about 40 us. So a server that has answered within NEAR, a moment
 # (BRISK) ago, is waited for awake, and for no longer than that; one that is farther away, or seldom asked, never is.
-_NEAR = 0.0001
-_BRISK = 0.0005
+_NEAR, _BRISK = 0.0001, 0.0005
 
 _CLOSED = Trouble("closed", "the connection was closed")
 
@@ -280,13 +280,13 @@ class Link(asyncio.Protocol):
                     payloads.append(call.payload)
                     size += len(call.payload)
             transport.write(b"".join(payloads))
-            self._wrote_at = self._loop.time()
+            self._wrote_at = monotonic()  # uvloop's time() counts in milliseconds
             if self._wrote_at < self._brisk_until and not self._awake:
                 self._stay_awake()
 
     def _stay_awake(self) -> None:
         # Between two turns the loop looks for answers, and while there is another turn to come it does not sleep.
-        self._awake = bool(self._sent) and self._loop.time() < self._wrote_at + _NEAR
+        self._awake = bool(self._sent) and monotonic() < self._wrote_at + _NEAR
         if self._awake:
             self._loop.call_soon(self._stay_awake)
 
@@ -302,7 +302,7 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """For the transport: something has arrived."""
         self._arrived += 1
-        now = self._loop.time()
+        now = monotonic()
         if now < self._wrote_at + _NEAR:
             self._brisk_until = now + _BRISK
         try:
