@@ -146,7 +146,7 @@ class Link(asyncio.Protocol):
 
     def retire(self) -> None:
         """No new calls; close once nobody waits."""
-        if self.state is not State.CLOSED:
+        if self.state in (State.CONNECTING, State.OPEN):  # each caller of a crowd may say so
             self._suspect()
 
     def close(self) -> None:
@@ -207,14 +207,15 @@ class Link(asyncio.Protocol):
 
     def _suspect(self) -> None:
         self.state = State.SUSPECT
-        for call in (*self._sent, *self._queue):
-            call.answer.add_done_callback(self._settle)  # answered, failed or cancelled
+        waiting = [call.answer for call in (*self._sent, *self._queue) if not call.answer.done()]
+        self._left = len(waiting) + 1  # counted, not looked for: there may be thousands
+        for answer in waiting:
+            answer.add_done_callback(self._settle)  # answered, failed or cancelled
         self._settle()
 
     def _settle(self, _: object = None) -> None:
-        # The latest first: those that were given up are at the front.
-        waiting = (call for calls in (self._queue, self._sent) for call in reversed(calls) if not call.answer.done())
-        if next(waiting, None) is None:
+        self._left -= 1
+        if not self._left:
             self._shut(None)
 
     # -- the connection
@@ -271,8 +272,7 @@ class Link(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return  # not connected yet; or about to hear of the loss
         while self._queue and not self._full:
-            payloads: list[bytes] = []
-            size = 0
+            payloads, size = list[bytes](), 0
             while self._queue and len(payloads) < _BATCH_CALLS and size < _BATCH_BYTES:
                 call = self._queue.popleft()
                 if not call.answer.done():  # else given up before it was sent: it never happened
@@ -303,7 +303,7 @@ class Link(asyncio.Protocol):
         """For the transport: something has arrived."""
         self._arrived += 1
         now = monotonic()
-        if now < self._wrote_at + _NEAR:
+        if now < self._wrote_at + _NEAR and len(self._sent) == 1:  # else it may answer an earlier write
             self._brisk_until = now + _BRISK
         try:
             self._replies.feed(data)

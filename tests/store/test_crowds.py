@@ -19,7 +19,7 @@ from aioelect._store import Granted
 from store.conftest import a_claim, granted
 from support.proxy import ThreadedProxy
 from support.servers import Server
-from support.wait import until_sync
+from support.wait import until, until_sync
 
 LIMIT = 5.0
 
@@ -84,6 +84,28 @@ async def test_p4_a_limit_that_passed_while_the_loop_was_blocked_is_not_put_off_
         assert loop.time() < limit + 3.0, "it waited on while the answer came in, which takes 10 s"
         await aclose(redis)
         await redis.aclose()
+
+
+async def test_a_connection_that_each_of_a_crowd_gives_up_takes_note_of_that_once(redis: Redis) -> None:
+    store = open_store(redis, "aioelect")
+    await granted(store, a_claim("warm"))
+    loop, route = asyncio.get_running_loop(), cast("Links", runtime_of(cast("RedisStore", store)._origin).route)
+    link = await route.link(loop.time() + LIMIT)
+    notes = 0
+    settle = link._settle
+
+    def noted(_: object = None) -> None:
+        nonlocal notes
+        notes += 1
+        settle()
+
+    link._settle = noted  # type: ignore[method-assign]
+    crowd = [link.call([(b"ECHO", b"hello")], loop.time() + LIMIT) for _ in range(100)]
+    for _ in crowd:  # in this turn of the loop none can have been answered
+        link.retire()
+    assert await asyncio.gather(*crowd) == [[b"hello"]] * 100
+    await until(lambda: link.state.value == "closed")
+    assert notes == 101, "the work is the square of their number"
 
 
 async def test_who_asks_in_company_shares_one_write_from_the_second_time_on(redis: Redis) -> None:
