@@ -86,11 +86,11 @@ from aioelect import Elector
 desk = sys.argv[2]
 
 async def work(term):
-    emit(event="leads", token=term.token)
     try:
         os.close(os.open(desk, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         emit(event="clash")
+    emit(event="leads", token=term.token)
     try:
         async for _ in term.every(0.01):
             if quit.is_set():
