@@ -20,6 +20,7 @@ from aioelect._errors import ConfigurationError, NotAcquired, NotHeld, reason_of
 from aioelect._events import Observers, remember
 from aioelect._guard import Guard, left_elsewhere
 from aioelect._keeper import Keeper
+from aioelect._line import Line
 from aioelect._parting import undo
 from aioelect._redis.store import open_store
 from aioelect._store import Holder, Stand, Store
@@ -96,6 +97,7 @@ class Session:
                 name=self.name,
                 reason="min_hold",
             )
+        self._line: Line | None = None
         self.observers = Observers(observers)
         self.observers(Declared(self.name, self.timing.ttl))
 
@@ -125,6 +127,7 @@ class Session:
         timing = self.timing if kept else self.timing.unattended()
         request = Request(self.name, self.identity, timing, wait, stand, served, self._tokens)
         waiter = Waiter(self.store, request, self.observers, on_holder)
+        self._line = waiter.line  # so that it is there for who comes back
 
         def hold(sent_at: float, token: int) -> Keeper | None:
             keeper = Keeper(self.store, waiter.claim, timing, self.observers, waiter.line if kept else None)
