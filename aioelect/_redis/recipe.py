@@ -69,7 +69,8 @@ class Recipe:
         self._sentinel = sentinel
         self.place = self._place()
         self.db = int(self._settings.get("db") or 0)
-        theirs = {k: v for k, v in self._settings.items() if k not in _ours()}
+        ours = _ours()
+        theirs = {k: v for k, v in self._settings.items() if k not in ours}
         self.key: Hashable = (self.place, connection_class, _frozen(theirs))
 
     def __repr__(self) -> str:
@@ -178,8 +179,10 @@ def _ours() -> dict[str, Any]:
 
 
 def _frozen(value: object) -> Hashable:
+    if value is None or isinstance(value, (str, bytes, int, float, type)):  # nearly always
+        return value
     if isinstance(value, Mapping):
         return tuple(sorted((str(k), _frozen(v)) for k, v in value.items()))
     if isinstance(value, list | tuple):
         return tuple(_frozen(item) for item in value)
-    return value if isinstance(value, str | bytes | int | float | type | None) else id(value)
+    return id(value)

@@ -15,6 +15,7 @@ import redis as sync_redis
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.client import Pipeline
 
+from aioelect._core.names import check_prefix
 from aioelect._errors import ConfigurationError, StoreError, StoreRejected, StoreUnavailable
 from aioelect._floors import Floors
 from aioelect._store import (
@@ -158,14 +159,12 @@ _stores: WeakValueDictionary[tuple[Hashable, str], RedisStore] = WeakValueDictio
 
 def open_store(redis: object, prefix: str) -> Store:
     """The store behind a client; what is a store already is passed through."""
-    if isinstance(redis, Store):
+    if not isinstance(redis, Redis | RedisCluster) and isinstance(redis, Store):  # the latter takes its time
         return redis
-    if not prefix or any(c in "{}" or ord(c) < 32 or ord(c) == 127 for c in prefix):
-        raise ConfigurationError(f"prefix: {prefix!r}; wanted: some text without braces and control characters")
     origin, place = origin_of(redis)
     known = _stores.get((origin.key, prefix))
     if known is None:
-        known = _stores[origin.key, prefix] = RedisStore(origin, place, prefix)
+        known = _stores[origin.key, prefix] = RedisStore(origin, place, check_prefix(prefix))
     return known
 
 
