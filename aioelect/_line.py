@@ -15,7 +15,7 @@ from aioelect._core.timing import Timing
 from aioelect._store import Holder
 from aioelect.facts import TermInfo
 
-__all__ = ["Line", "called_up", "line_for"]
+__all__ = ["Line", "line_for"]
 
 _TURNS = 4  # in a row, while other processes wait too
 _MEMORY = 0.1  # seconds
@@ -63,15 +63,21 @@ class Line:
         if not (self._holders or self._contending or self._queue):
             self._contending = True
             return True
-        place: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        place: asyncio.Future[bool] = loop.create_future()
         self._queue.append(place)
-        called = False
+        timer = None if limit is None else loop.call_later(limit, _time_is_up, place)
         try:
-            called = await called_up(place, limit, self.done)
+            return await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled() and place.result():
+                self.done()  # called up and cancelled at once: the next one's turn
+            raise
         finally:
-            if not called and place in self._queue:
+            if timer is not None:
+                timer.cancel()
+            if place in self._queue:
                 self._queue.remove(place)
-        return called
 
     def done(self) -> None:
         """The head has won or given up."""
@@ -115,20 +121,6 @@ class Line:
             if not place.done():
                 self._contending = True
                 place.set_result(True)
-
-
-async def called_up(place: asyncio.Future[bool], limit: float | None, pass_on: Callable[[], None]) -> bool:
-    """Wait until whoever keeps the order says True, at most `limit` s; `pass_on`: it told one that is cancelled."""
-    timer = None if limit is None else asyncio.get_running_loop().call_later(limit, _time_is_up, place)
-    try:
-        return await place
-    except asyncio.CancelledError:
-        if place.done() and not place.cancelled() and place.result():
-            pass_on()
-        raise
-    finally:
-        if timer is not None:
-            timer.cancel()
 
 
 def _time_is_up(place: asyncio.Future[bool]) -> None:

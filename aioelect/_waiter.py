@@ -26,7 +26,6 @@ from aioelect._errors import (
     reason_of,
 )
 from aioelect._events import Observers
-from aioelect._gate import gate
 from aioelect._line import line_for
 from aioelect._parting import undo
 from aioelect._store import Claim, Contended, Granted, Holder, Notice, NoticeKind, Stand, Store, Watch
@@ -162,19 +161,13 @@ class Waiter:
 
     async def _contend(self, hold: Hold[T], *, waits: bool) -> T:
         watch: Watch | None = None
-        passage = gate()
         try:
             while True:
-                if not passage.enter():
-                    await passage.turn(self._campaign.patience(_clock.now()))
-                try:
-                    sent_at = _clock.now()
-                    limit = self._campaign.time_for_try(sent_at)
-                    if limit <= 0:
-                        raise self._failure()
-                    step = await self._try(sent_at, limit, watch)
-                finally:
-                    passage.leave()
+                sent_at = _clock.now()
+                limit = self._campaign.time_for_try(sent_at)
+                if limit <= 0:
+                    raise self._failure()
+                step = await self._try(sent_at, limit, watch)
                 if isinstance(step, Granted):
                     if (held := hold(sent_at, step.token)) is None:
                         raise LateWin
@@ -326,8 +319,7 @@ class Waiter:
         if self._reserved:
             facts = f"{name!r} is free, but reserved for {holder.identity or 'a preferred candidate'}"
         if last is None:
-            late = "won too late to be used, and given back" if self._campaign.served else "not asked for in time"
-            facts = f"{name!r} was {late}"
+            facts = f"{name!r} was won too late to be used, and given back"
         if self._request.wait == 0:
             error = NotAcquired(f"{facts}; do without it, or wait in line with FencedLock(wait=...)")
         else:

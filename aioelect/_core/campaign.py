@@ -49,10 +49,6 @@ class Campaign(NamedTuple):
             return max(0.0, self.started + limit - now)
         return max(0.0, min(limit, self.until - now))
 
-    def patience(self, now: float) -> float | None:
-        """How long a try may be put off, in favour of others: so that half of its time is left; None: no limit."""
-        return None if self.until is None else self.time_for_try(now) / 2
-
     def answered(self) -> Campaign:
         """A clear answer came: whatever was out of order is over."""
         return self._replace(served=True, failures=0)
