@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from aioelect._background import settled
 from aioelect._bout import current_task, scope_class
-from aioelect._core.names import check_identity, check_name, check_prefix
+from aioelect._core.names import check_identity, check_name
 from aioelect._core.timing import RELEASE_LIMIT, Duration, Timing
 from aioelect._errors import ConfigurationError, NotAcquired, NotHeld, reason_of
 from aioelect._events import Observers, remember
@@ -75,7 +75,7 @@ class Session:
         if tokens is not None:
             check_function("tokens", tokens)
         self._tokens = tokens
-        self.store: Store = open_store(redis, check_prefix(prefix))
+        self.store: Store = open_store(redis, prefix)
         if fenced and tokens is None and not self.store.capabilities.mints:
             raise ConfigurationError(
                 f"{self.store!r} has no fencing tokens: give it a sequence, or this object tokens=...; or take an "

@@ -128,7 +128,7 @@ def _time_is_up(place: asyncio.Future[bool]) -> None:
         place.set_result(False)
 
 
-# A line lives as long as somebody stands in it, or a term of this process is held.
+# A line lives as long as somebody stands in it, a term of this process is held, or an object has last stood in it.
 _Lines = WeakValueDictionary[Hashable, Line]
 _lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lines] = WeakKeyDictionary()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aioelect import _clock
 from aioelect._core.campaign import Campaign, GiveUp, Next
-from aioelect._core.names import check_identity, check_name, check_prefix, unpack_info
+from aioelect._core.names import check_identity, check_name, unpack_info
 from aioelect._core.timing import Timing
 from aioelect._errors import StoreRejected, StoreUnavailable, reason_of
 from aioelect._events import log
@@ -63,7 +63,7 @@ async def info(redis: Client, name: str, *, prefix: str = "aioelect") -> Leaders
         >>> (await info(redis, "scheduler")).leader  # doctest: +SKIP
     """
     check_name(name)
-    store = roles_of(open_store(redis, check_prefix(prefix)), "info()")
+    store = roles_of(open_store(redis, prefix), "info()")
     record = await _asked(lambda: store.describe(name, limit=_TIMING.response_limit))
     return Leadership(
         name,
@@ -97,7 +97,7 @@ def observe(redis: Client, name: str, *, prefix: str = "aioelect") -> AsyncItera
         ...     print(leader.identity if leader else "nobody")
     """
     check_name(name)
-    return _Observation(roles_of(open_store(redis, check_prefix(prefix)), "observe()"), name)
+    return _Observation(roles_of(open_store(redis, prefix), "observe()"), name)
 
 
 async def step_down(redis: Client, name: str, *, to: str | None = None, prefix: str = "aioelect") -> Leader | None:
@@ -124,7 +124,7 @@ async def step_down(redis: Client, name: str, *, to: str | None = None, prefix: 
     """
     check_name(name)
     request = StepDown(None if to is None else check_identity(to))
-    store = roles_of(open_store(redis, check_prefix(prefix)), "step_down()")
+    store = roles_of(open_store(redis, prefix), "step_down()")
     holder = await _asked(lambda: store.ask_to_step_down(name, request, limit=_TIMING.response_limit))
     return None if holder is None else _named(holder)
 

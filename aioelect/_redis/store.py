@@ -159,12 +159,13 @@ _stores: WeakValueDictionary[tuple[Hashable, str], RedisStore] = WeakValueDictio
 
 def open_store(redis: object, prefix: str) -> Store:
     """The store behind a client; what is a store already is passed through."""
+    check_prefix(prefix)
     if not isinstance(redis, Redis | RedisCluster) and isinstance(redis, Store):  # the latter takes its time
         return redis
     origin, place = origin_of(redis)
     known = _stores.get((origin.key, prefix))
     if known is None:
-        known = _stores[origin.key, prefix] = RedisStore(origin, place, check_prefix(prefix))
+        known = _stores[origin.key, prefix] = RedisStore(origin, place, prefix)
     return known
 
 

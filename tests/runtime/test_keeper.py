@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import logging
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from aioelect import (
     StoreUnavailable,
     Term,
 )
+from aioelect._line import _lines
 from aioelect.facts import DrainOverrun, RenewalFailed, RenewalRecovered, TermOver, TermStopped
 from aioelect.testing._faults import Silence
 from aioelect.testing._memory import MemoryServer
@@ -360,6 +362,18 @@ async def test_p13_a_claim_that_goes_while_the_work_drains_is_no_second_end(
             with anyio.CancelScope(shield=True):
                 await asyncio.sleep(0.9 * TTL)
     assert len(heard.of(TermStopped)) == len(heard.of(TermOver)) == 1
+
+
+async def test_p10_whoever_comes_back_to_a_name_finds_its_line(ours: Process) -> None:
+    lock = FencedLock(ours, NAME, ttl=TTL)
+    async with lock:
+        pass
+    gc.collect()
+    lines = _lines[asyncio.get_running_loop()]
+    assert (ours.key, NAME) in lines
+    del lock
+    gc.collect()
+    assert not lines
 
 
 async def test_p10_the_line_is_silent_while_a_local_term_is_held(ours: Process) -> None:

@@ -20,6 +20,7 @@ from aioelect._errors import ConfigurationError, StoreError, StoreRejected, Stor
 from aioelect._redis.runtime import runtime_of
 from aioelect._redis.store import RedisStore, open_store
 from aioelect._store import Contended, Granted, NoticeKind, Refused, Released, Renewed, Store
+from aioelect.testing import MemoryStore
 from conftest import Connect, MakeServer
 from store.conftest import PASSWORD, a_claim, granted
 from support import servers
@@ -209,10 +210,12 @@ def test_p14_what_is_no_client_is_refused_where_it_enters(what: Callable[[], obj
         open_store(what(), "aioelect")
 
 
-@pytest.mark.parametrize("prefix", ["", "a{b", "a}b", "a\nb", "\x7f"])
+@pytest.mark.parametrize("prefix", ["", "a{b", "a}b", "a\nb", "\x7f", 5, ["a"]])
 def test_p14_a_prefix_that_would_break_the_slot_is_refused(prefix: str) -> None:
     with pytest.raises(ConfigurationError, match="prefix"):
         open_store(Redis(), prefix)
+    with pytest.raises(ConfigurationError, match="prefix"):
+        open_store(MemoryStore(), prefix)
 
 
 # -- sentinels --------------------------------------------------------------------------------------------------------
