@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["PerLoop"]
+__all__ = ["LoopLocal", "PerLoop"]
 
 
 class Resource(Protocol):
@@ -26,6 +26,26 @@ class Resource(Protocol):
 
 
 R = TypeVar("R", bound=Resource)
+T = TypeVar("T")
+
+
+class LoopLocal(Generic[T]):
+    """One of a kind for each event loop, with nothing to close: made on first use."""
+
+    def __init__(self, make: Callable[[asyncio.AbstractEventLoop], T]) -> None:
+        self._make = make
+        self._of: dict[asyncio.AbstractEventLoop, T] = {}
+
+    def __call__(self) -> T:
+        """The one of the running loop."""
+        loop = asyncio.get_running_loop()
+        found = self._of.get(loop)
+        if found is None:
+            for other in tuple(self._of):
+                if other.is_closed():  # never by itself, as a weak key would: a timer refers to its loop
+                    self._of.pop(other, None)
+            found = self._of[loop] = self._make(loop)
+        return found
 
 
 class PerLoop(Generic[R]):

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from aioelect import _clock
 from aioelect._core.timing import COMPANY
+from aioelect._per_loop import LoopLocal
 
 __all__ = ["Ticker", "ticker"]
 
@@ -117,16 +118,5 @@ class Ticker:
             self._arm()
 
 
-_tickers: dict[asyncio.AbstractEventLoop, Ticker] = {}
-
-
-def ticker() -> Ticker:
-    """The ticker of the running event loop."""
-    loop = asyncio.get_running_loop()
-    found = _tickers.get(loop)
-    if found is None:
-        for other in tuple(_tickers):
-            if other.is_closed():  # never by itself: a ticker's timer refers to its loop
-                _tickers.pop(other, None)
-        found = _tickers[loop] = Ticker(loop)
-    return found
+ticker = LoopLocal(Ticker)
+"""The ticker of the running event loop."""

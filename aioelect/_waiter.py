@@ -26,6 +26,7 @@ from aioelect._errors import (
     reason_of,
 )
 from aioelect._events import Observers
+from aioelect._gate import gate
 from aioelect._line import line_for
 from aioelect._parting import undo
 from aioelect._store import Claim, Contended, Granted, Holder, Notice, NoticeKind, Stand, Store, Watch
@@ -161,13 +162,22 @@ class Waiter:
 
     async def _contend(self, hold: Hold[T], *, waits: bool) -> T:
         watch: Watch | None = None
+        passage = gate()
         try:
             while True:
-                sent_at = _clock.now()
-                limit = self._campaign.time_for_try(sent_at)
-                if limit <= 0:
-                    raise self._failure()
-                step = await self._try(sent_at, limit, watch)
+                if not passage.enter():
+                    came_at = _clock.now()
+                    await passage.turn()
+                    if self._last is None:  # has not asked yet
+                        self._campaign = self._campaign.put_off(_clock.now() - came_at)
+                try:
+                    sent_at = _clock.now()
+                    limit = self._campaign.time_for_try(sent_at)
+                    if limit <= 0:
+                        raise self._failure()
+                    step = await self._try(sent_at, limit, watch)
+                finally:
+                    passage.leave()
                 if isinstance(step, Granted):
                     if (held := hold(sent_at, step.token)) is None:
                         raise LateWin
@@ -225,8 +235,8 @@ class Waiter:
     async def _mint(self, tokens: TokenSource, sent_at: float) -> int:
         """The token for the claim that was just won, in the time that it may be used; else the claim is undone."""
         until = sent_at + self._request.timing.renew_deadline
-        if self._request.wait:
-            until = min(until, self.started + self._request.wait)
+        if self._request.wait and self._campaign.until is not None:
+            until = min(until, self._campaign.until)
         try:
             return await mint(tokens, self._store.key, self._request.name, until - _clock.now())
         except StoreError:

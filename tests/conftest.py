@@ -25,6 +25,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 import aioelect
+from aioelect._gate import gate
 from support import postgres, servers
 from support.postgres import Postgres
 from support.proxy import Proxy
@@ -284,3 +285,4 @@ async def loop_errors() -> AsyncIterator[list[str]]:
     gc.collect()
     assert not left, f"tasks were left running: {[task.get_coro() for task in left]}"
     assert not errors, f"errors reached the event loop: {errors}"
+    assert not gate()._inside, "a try that is over has kept its place in the gate"

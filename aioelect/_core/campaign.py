@@ -49,6 +49,11 @@ class Campaign(NamedTuple):
             return max(0.0, self.started + limit - now)
         return max(0.0, min(limit, self.until - now))
 
+    def put_off(self, seconds: float) -> Campaign:
+        """Its first try was put off so long, in favour of others: its time counts from then."""
+        until = None if self.until is None else self.until + seconds
+        return self._replace(started=self.started + seconds, until=until)
+
     def answered(self) -> Campaign:
         """A clear answer came: whatever was out of order is over."""
         return self._replace(served=True, failures=0)

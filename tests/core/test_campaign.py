@@ -22,6 +22,7 @@ campaigns = pytest.mark.parametrize(
     "campaign", [ONE_TRY, LIMITED, ENDLESS, CANDIDATE], ids=["one", "4s", "ever", "role"]
 )
 chances = st.floats(0.0, 1.0, exclude_max=True)
+delays = st.floats(0.0, 1e3)
 
 
 # -- how long a try may take
@@ -41,6 +42,14 @@ def test_p4_a_try_takes_no_longer_than_what_is_left_of_the_wait() -> None:
 def test_p4_one_try_and_its_repetition_share_the_time_of_one() -> None:
     assert ONE_TRY.time_for_try(START + 1.0) == pytest.approx(0.75)
     assert ONE_TRY.time_for_try(START + 2.0) == 0.0
+
+
+@campaigns
+@given(seconds=delays)
+def test_p4_a_try_that_was_put_off_has_as_much_time_as_if_it_began_at_once(campaign: Campaign, seconds: float) -> None:
+    later = campaign.put_off(seconds)
+    assert later.time_for_try(START + seconds) == pytest.approx(campaign.time_for_try(START))
+    assert later.time_for_try(START + seconds + 1.0) == pytest.approx(campaign.time_for_try(START + 1.0))
 
 
 @pytest.mark.parametrize("campaign", [ENDLESS, CANDIDATE], ids=["ever", "role"])
