@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import cast
 
 import pytest
 
 from aioelect import FencedLock, Lease, StoreUnavailable, Term
-from aioelect._gate import _ABREAST
+from aioelect._gate import _ABREAST, gate
 from conftest import MakeServer
 from faults.conftest import MakePeer, Peer
 from support.servers import Server
@@ -74,3 +75,18 @@ async def test_p4_claims_are_renewed_while_a_crowd_comes_and_goes(make_peer: Mak
 async def _take_and_leave(peer: Peer, name: str) -> None:
     async with peer.lock(name):
         pass
+
+
+async def test_p4_a_wait_counts_from_when_a_crowd_lets_one_ask(make_peer: MakePeer) -> None:
+    peer = await make_peer()
+    async with peer.lock("warm"):
+        pass
+    passage, limit = gate(), 0.1
+    for _ in range(_ABREAST):
+        assert passage.enter()
+    late = asyncio.create_task(FencedLock(peer.redis, "name", wait=limit).__aenter__())
+    asyncio.get_running_loop().call_soon(time.sleep, 2 * limit)  # right behind its first step
+    term = await late
+    for _ in range(_ABREAST):
+        passage.leave()
+    await term.release()
