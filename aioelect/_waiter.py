@@ -329,7 +329,8 @@ class Waiter:
         if self._reserved:
             facts = f"{name!r} is free, but reserved for {holder.identity or 'a preferred candidate'}"
         if last is None:
-            facts = f"{name!r} was won too late to be used, and given back"
+            late = "won too late to be used, and given back" if self._campaign.served else "not asked for in time"
+            facts = f"{name!r} was {late}"
         if self._request.wait == 0:
             error = NotAcquired(f"{facts}; do without it, or wait in line with FencedLock(wait=...)")
         else:

@@ -46,7 +46,8 @@ class Campaign(NamedTuple):
         if self.until is None:
             return limit
         if self.until <= self.started:  # it doesn't wait, but gets its answer (and one repetition, see below)
-            return max(0.0, self.started + limit - now)
+            first = not (self.failures or self.served)  # asked whenever it begins: the loop may have been busy
+            return limit if first else max(0.0, self.started + limit - now)
         return max(0.0, min(limit, self.until - now))
 
     def put_off(self, seconds: float) -> Campaign:
@@ -68,7 +69,7 @@ class Campaign(NamedTuple):
     def after_unavailable(self, now: float, chance: float) -> tuple[Campaign, Next]:
         """The store gave no usable answer."""
         failed = self._replace(failures=self.failures + 1)
-        if failed.failures == 1 and self.time_for_try(now) > 0:
+        if failed.failures == 1 and failed.time_for_try(now) > 0:
             return failed, Sleep(0.0)  # most often a connection that had gone stale
         return failed, self._in_time(now, self.timing.outage_delay(failed.failures, chance))
 

@@ -40,8 +40,14 @@ def test_p4_a_try_takes_no_longer_than_what_is_left_of_the_wait() -> None:
 
 
 def test_p4_one_try_and_its_repetition_share_the_time_of_one() -> None:
-    assert ONE_TRY.time_for_try(START + 1.0) == pytest.approx(0.75)
-    assert ONE_TRY.time_for_try(START + 2.0) == 0.0
+    failed, _ = ONE_TRY.after_unavailable(START + 1.0, 0.5)
+    for again in (failed, ONE_TRY.answered()):  # answered: won too late to be used
+        assert again.time_for_try(START + 1.0) == pytest.approx(0.75)
+        assert again.time_for_try(START + 2.0) == 0.0
+
+
+def test_p4_one_try_is_made_however_long_the_loop_was_busy_before_it() -> None:
+    assert ONE_TRY.time_for_try(START + 1e6) == TIMING.response_limit
 
 
 @campaigns
