@@ -6,6 +6,7 @@ One that raises is reported and never asked again; it can't delay or fail a rene
 from __future__ import annotations
 
 import contextlib
+import enum
 import importlib
 import logging
 import weakref
@@ -105,6 +106,36 @@ def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
     match fact:
         case TermBegan(term=term):
             _say(logging.INFO, "%s: %s has it, token %d (term %s)", term)
+        case TermStopped(term=term, reason=EndReason.EXPIRED | EndReason.TAKEN):
+            _say(
+                logging.WARNING,
+                "%s: lost; %s, token %d (term %s), held for %.3f s: %s",
+                term,
+                fact.held,
+                fact.cause or "no renewal was confirmed in time",
+                reason=fact.reason,
+            )
+        case TermStopped(term=term):
+            message = "%s: %s stops, token %d (term %s)"
+            _say(logging.DEBUG, message, term, reason=fact.reason)
+        case TermOver(term=term, outcome=ReleaseOutcome.ALREADY_LOST as outcome):
+            _say(
+                logging.WARNING,
+                "%s: the claim of %s, token %d (term %s), had run out while its work went on; another may have worked "
+                "at the same time",
+                term,
+                reason=outcome,
+            )
+        case TermOver(term=term, outcome=ReleaseOutcome.UNKNOWN as outcome):
+            _say(
+                logging.WARNING,
+                "%s: the release by %s, token %d (term %s), was not confirmed; the claim ends with its ttl: %s",
+                term,
+                fact.cause,
+                reason=outcome,
+            )
+        case TermOver(term=term):
+            _say(logging.INFO, "%s: %s has let it go, token %d (term %s)", term, reason=fact.reason)
         case RenewalFailed(term=term, failures=1):
             _say(
                 logging.WARNING,
@@ -120,18 +151,6 @@ def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
         case RenewalRecovered(term=term):
             message = "%s: renewed again; %s, token %d (term %s), after %d failures in %.3f s"
             _say(logging.WARNING, message, term, fact.failures, fact.lasted)
-        case TermStopped(term=term, reason=EndReason.EXPIRED | EndReason.TAKEN):
-            _say(
-                logging.WARNING,
-                "%s: lost; %s, token %d (term %s), held for %.3f s: %s",
-                term,
-                fact.held,
-                fact.cause or "no renewal was confirmed in time",
-                reason=fact.reason.value,
-            )
-        case TermStopped(term=term):
-            message = "%s: %s stops, token %d (term %s)"
-            _say(logging.DEBUG, message, term, reason=fact.reason.value)
         case DrainOverrun(term=term):
             _say(
                 logging.ERROR,
@@ -139,26 +158,8 @@ def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
                 "claim is left to its ttl and this process does not stand again before that work has ended",
                 term,
                 fact.limit,
-                reason=EndReason.OVERRUN.value,
+                reason=EndReason.OVERRUN,
             )
-        case TermOver(term=term, outcome=ReleaseOutcome.ALREADY_LOST as outcome):
-            _say(
-                logging.WARNING,
-                "%s: the claim of %s, token %d (term %s), had run out while its work went on; another may have worked "
-                "at the same time",
-                term,
-                reason=outcome.value,
-            )
-        case TermOver(term=term, outcome=ReleaseOutcome.UNKNOWN as outcome):
-            _say(
-                logging.WARNING,
-                "%s: the release by %s, token %d (term %s), was not confirmed; the claim ends with its ttl: %s",
-                term,
-                fact.cause,
-                reason=outcome.value,
-            )
-        case TermOver(term=term):
-            _say(logging.INFO, "%s: %s has let it go, token %d (term %s)", term, reason=fact.reason.value)
         case WriteRefused():
             message = "%s: a write with token %d to %s was refused, which has seen %d: a newer holder has written"
             fields = _fields(fact.name, token=fact.token, reason="stale")
@@ -195,10 +196,13 @@ def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
             pass
 
 
-def _say(level: int, message: str, term: TermInfo, *more: object, reason: str | None = None) -> None:
+def _say(
+    level: int, message: str, term: TermInfo, *more: object, reason: EndReason | ReleaseOutcome | str | None = None
+) -> None:
     if not _logger.isEnabledFor(level):
         return
-    fields = _fields(term.name, term.identity, term.token, term.id, reason)
+    why = reason.value if isinstance(reason, enum.Enum) else reason
+    fields = _fields(term.name, term.identity, term.token, term.id, why)
     _logger.log(level, message, term.name, term.identity, term.token, term.id, *more, extra=fields)
 
 

@@ -70,8 +70,8 @@ class Keeper:
         self._closing: asyncio.Future[ReleaseOutcome] | None = None  # under way, or done
         self._give_up_at: float | None = None
         self._overrun_timer: asyncio.TimerHandle | None = None
-        self._loop = asyncio.get_running_loop()
         self._ticker = ticker()
+        self._loop = self._ticker.loop
 
     def start(self, sent_at: float, token: int, waited: float, failover: float | None = None) -> bool:
         """Take the store's grant; False: it came after its own renew deadline and has to be undone."""
@@ -315,10 +315,10 @@ class Keeper:
         if self._bouts or self._children:
             self._feed(hold.Quit(_clock.now()))
             self._stop()
+            while self._bouts.difference(self._releasing) or self._children - {bout.task for bout in self._releasing}:
+                self._work_left = self._loop.create_future()
+                await self._work_left
         self._stopped = True
-        while self._bouts.difference(self._releasing) or self._children - {bout.task for bout in self._releasing}:
-            self._work_left = self._loop.create_future()
-            await self._work_left
         if isinstance(self.state, hold.Held):
             self._feed(hold.WorkOver(_clock.now()))
         for renewal in self._renewals:

@@ -187,10 +187,9 @@ class Sections:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> Coroutine[object, object, bool | None]:
         """End the body of the current task."""
-        task = current_task()
-        if task not in self._entered and len(self._entered) == 1:
-            (task,) = self._entered  # left in another task: its body is over, which ends the term, and is an error
-        guard = self._entered.pop(task, None)
+        guard = self._entered.pop(current_task(), None)
+        if guard is None and len(self._entered) == 1:
+            _, guard = self._entered.popitem()  # left in another task: its body is over, which ends the term
         if guard is None:
             raise left_elsewhere(self._session.name)
         return guard.__aexit__(exc_type, exc, traceback)

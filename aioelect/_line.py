@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from aioelect._core.timing import Timing
+from aioelect._per_loop import LoopLocal
 from aioelect._store import Holder
 from aioelect.facts import TermInfo
 
-__all__ = ["Line", "line_for"]
+__all__ = ["Line", "line_for", "lines"]
 
 _TURNS = 4  # in a row, while other processes wait too
 _MEMORY = 0.1  # seconds
@@ -129,15 +130,12 @@ def _time_is_up(place: asyncio.Future[bool]) -> None:
 
 
 # A line lives as long as somebody stands in it, a term of this process is held, or an object has last stood in it.
-_Lines = WeakValueDictionary[Hashable, Line]
-_lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lines] = WeakKeyDictionary()
+lines: LoopLocal[WeakValueDictionary[Hashable, Line]] = LoopLocal(lambda _: WeakValueDictionary())
 
 
 def line_for(server: Hashable, name: str) -> Line:
     """The line for a name in the running event loop."""
-    loop = asyncio.get_running_loop()
-    if (registry := _lines.get(loop)) is None:
-        registry = _lines[loop] = WeakValueDictionary()
+    registry = lines()
     if (line := registry.get((server, name))) is None:
         line = registry[server, name] = Line()
     return line

@@ -35,7 +35,7 @@ class Ticker:
     """Who is due when, and one loop timer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._wishes: dict[Due, float] = {}
         self._crowds: dict[float, dict[Due, None]] = {}  # by instant; emptied ones stay until it has passed
         self._instants: list[float] = []  # a heap of the keys
@@ -97,13 +97,13 @@ class Ticker:
             self._longest = 1.0
             return
         delay = min(self._longest, max(0.0, self._armed_for - _clock.now()))
-        self._fires_at = self._loop.time() + delay
-        self._timer = self._loop.call_later(delay, self._fire)
+        self._fires_at = self.loop.time() + delay
+        self._timer = self.loop.call_later(delay, self._fire)
 
     def _fire(self) -> None:
         now = _clock.now()
         if self._timer is not None and (first := self._next()) < _FOREVER:
-            next(iter(self._crowds[first])).on_late(max(0.0, self._loop.time() - self._fires_at))
+            next(iter(self._crowds[first])).on_late(max(0.0, self.loop.time() - self._fires_at))
         self._timer = None
         try:
             served = False

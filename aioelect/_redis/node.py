@@ -14,7 +14,7 @@ from aioelect._store import Claim
 from . import scripts, voting, wire
 from .recipe import Recipe
 from .runtime import runtime_of
-from .store import RedisStore, deadline_in, explained
+from .store import RedisStore, explained
 
 __all__ = ["Node"]
 
@@ -114,5 +114,5 @@ class Node(RedisStore):
         self._abstains = False
 
     async def _evaluate(self, name: str, keys: wire.Places, arguments: wire.Command, limit: float) -> object:
-        route = runtime_of(self._origin).route
-        return await scripts.evaluate(route, name, keys, arguments, deadline_in(limit))
+        runtime = runtime_of(self._origin)
+        return await scripts.evaluate(runtime.route, name, keys, arguments, runtime.deadline_in(limit))

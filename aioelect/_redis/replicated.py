@@ -19,7 +19,7 @@ from .pipeline import RawConnection
 from .refusals import Trouble
 from .runtime import Origin, close_runtime, runtime_of
 from .scripts import Route
-from .store import RedisStore, deadline_in, explained, origin_of
+from .store import RedisStore, explained, origin_of
 from .wire import Command
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class ReplicatedStore(RedisStore):
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free, and wait until that is confirmed."""
-        deadline = deadline_in(limit)
+        deadline = runtime_of(self._apart).deadline_in(limit)
         answer = await super().acquire(claim, limit=limit)
         if isinstance(answer, Granted):
             try:

@@ -10,6 +10,7 @@ from aioelect._per_loop import PerLoop
 
 from .notices import Notices
 from .pipeline import RawConnection
+from .refusals import timed_out
 from .scripts import Route
 
 __all__ = ["Origin", "Runtime", "close_runtime", "runtime_of"]
@@ -31,6 +32,13 @@ class Runtime:
     def __init__(self, origin: Origin) -> None:
         self.route, make = origin.open()
         self.notices = Notices(make)
+        self._loop = asyncio.get_running_loop()
+
+    def deadline_in(self, limit: float) -> float:
+        """The instant of the loop's clock that is `limit` seconds away; no time at all is an error."""
+        if limit <= 0:
+            raise timed_out(limit).error()
+        return self._loop.time() + limit
 
     async def aclose(self) -> None:
         """Close everything."""

@@ -6,7 +6,6 @@ shared by all stores with equal settings, until `aclose`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -38,13 +37,12 @@ from aioelect._store import (
 
 from . import scripts, wire
 from .recipe import recipe_of
-from .refusals import timed_out
 from .runtime import Origin, close_runtime, runtime_of
 
 if TYPE_CHECKING:
     from aioelect._core.shares import Member
 
-__all__ = ["RedisStore", "deadline_in", "explained", "open_store", "origin_of"]
+__all__ = ["RedisStore", "explained", "open_store", "origin_of"]
 
 
 _floors = Floors(65536)
@@ -77,8 +75,9 @@ class RedisStore:
         """Claim the name if it is free."""
         keys = wire.keys_of(self._prefix, claim.name)
         with explained(claim.name, keys, claim.owner):
-            route = runtime_of(self._origin).route
-            answer = await scripts.acquire(route, keys, claim, self.floor(claim.name), deadline_in(limit))
+            runtime = runtime_of(self._origin)
+            deadline = runtime.deadline_in(limit)
+            answer = await scripts.acquire(runtime.route, keys, claim, self.floor(claim.name), deadline)
         self.saw(claim.name, answer.token if isinstance(answer, Granted) else answer.holder.token)
         return answer
 
@@ -86,7 +85,8 @@ class RedisStore:
         """Prolong the claim if it is ours."""
         keys = wire.keys_of(self._prefix, claim.name)
         with explained(claim.name, keys, claim.owner):
-            return await scripts.renew(runtime_of(self._origin).route, keys, claim, deadline_in(limit))
+            runtime = runtime_of(self._origin)
+            return await scripts.renew(runtime.route, keys, claim, runtime.deadline_in(limit))
 
     async def release(
         self, claim: Claim, *, keep: float = 0.0, heir: Heir | None = None, limit: float
@@ -96,33 +96,37 @@ class RedisStore:
         with explained(claim.name, keys, claim.owner):
             runtime = runtime_of(self._origin)
             own = int(runtime.notices.listening(keys.channel))
-            return await scripts.release(runtime.route, keys, claim, keep, deadline_in(limit), own, heir)
+            deadline = runtime.deadline_in(limit)
+            return await scripts.release(runtime.route, keys, claim, keep, deadline, own, heir)
 
     async def describe(self, name: str, *, limit: float) -> Record:
         """Who leads and who stands."""
         keys = wire.keys_of(self._prefix, name)
         with explained(name, keys):
-            return await scripts.describe(runtime_of(self._origin).route, keys, deadline_in(limit))
+            runtime = runtime_of(self._origin)
+            return await scripts.describe(runtime.route, keys, runtime.deadline_in(limit))
 
     async def ask_to_step_down(self, name: str, request: StepDown, *, limit: float) -> Holder | None:
         """Leave a request for the present holder, and tell it at once."""
         keys = wire.keys_of(self._prefix, name)
         with explained(name, keys):
-            return await scripts.ask(runtime_of(self._origin).route, keys, request, deadline_in(limit))
+            runtime = runtime_of(self._origin)
+            return await scripts.ask(runtime.route, keys, request, runtime.deadline_in(limit))
 
     async def evict(self, name: str, token: int, *, limit: float) -> Released | Refused:
         """Give a name up for its holder, if its token is this one."""
         keys = wire.keys_of(self._prefix, name)
         with explained(name, keys):
-            return await scripts.evict(runtime_of(self._origin).route, keys, token, deadline_in(limit))
+            runtime = runtime_of(self._origin)
+            return await scripts.evict(runtime.route, keys, token, runtime.deadline_in(limit))
 
     async def names(self, *, limit: float) -> list[str]:
         """The names that are held."""
         from .listing import names_under  # noqa: PLC0415 - for people on call
 
         with explained("", wire.keys_of(self._prefix, "")):
-            route = runtime_of(self._origin).route
-            return [name async for name in names_under(route, self._prefix, lambda: deadline_in(limit))]
+            runtime = runtime_of(self._origin)
+            return [n async for n in names_under(runtime.route, self._prefix, lambda: runtime.deadline_in(limit))]
 
     def floor(self, name: str) -> int:
         """The highest token of a name that this process has seen here; 0: none."""
@@ -136,13 +140,15 @@ class RedisStore:
         """Note a finished run in the holder's name."""
         keys = wire.keys_of(self._prefix, claim.name)
         with explained(claim.name, keys, claim.owner):
-            return await scripts.mark(runtime_of(self._origin).route, keys, claim, mark, deadline_in(limit))
+            runtime = runtime_of(self._origin)
+            return await scripts.mark(runtime.route, keys, claim, mark, runtime.deadline_in(limit))
 
     async def attend(self, group: str, member: Member, *, tell: bool, limit: float) -> tuple[Member, ...]:
         """Take part in a group, or leave, and learn who does."""
         keys = wire.keys_of(self._prefix, group)
         with explained(group, keys):
-            return await scripts.attend(runtime_of(self._origin).route, keys, member, deadline_in(limit), tell=tell)
+            runtime = runtime_of(self._origin)
+            return await scripts.attend(runtime.route, keys, member, runtime.deadline_in(limit), tell=tell)
 
     def watch(self, name: str) -> Watch:
         """Listen to the notices of a name."""
@@ -189,13 +195,6 @@ def _what(redis: object) -> str:
     if isinstance(redis, sync_redis.Redis | sync_redis.RedisCluster):
         return f"{kind} blocks the event loop"
     return f"{kind} is not a client that is known here"
-
-
-def deadline_in(limit: float) -> float:
-    """The instant of the running loop's clock that is `limit` seconds away; no time at all is an error."""
-    if limit <= 0:
-        raise timed_out(limit).error()
-    return asyncio.get_running_loop().time() + limit
 
 
 class explained:  # noqa: N801 - reads like the context manager that it is; a generator would cost a microsecond a call

@@ -297,7 +297,7 @@ async def test_p15_the_registry_keeps_no_line_that_nobody_uses() -> None:
 
     for number in range(50):
         await pass_by(f"name-{number}")
-    registry = _line._lines[asyncio.get_running_loop()]
+    registry = _line.lines()
     gc.collect()
     await until(lambda: not registry)
 

@@ -25,7 +25,7 @@ from aioelect import (
     StoreUnavailable,
     Term,
 )
-from aioelect._line import _lines
+from aioelect._line import lines
 from aioelect.facts import DrainOverrun, RenewalFailed, RenewalRecovered, TermOver, TermStopped
 from aioelect.testing._faults import Silence
 from aioelect.testing._memory import MemoryServer
@@ -369,11 +369,10 @@ async def test_p10_whoever_comes_back_to_a_name_finds_its_line(ours: Process) ->
     async with lock:
         pass
     gc.collect()
-    lines = _lines[asyncio.get_running_loop()]
-    assert (ours.key, NAME) in lines
+    assert (ours.key, NAME) in lines()
     del lock
     gc.collect()
-    assert not lines
+    assert not lines()
 
 
 async def test_p10_the_line_is_silent_while_a_local_term_is_held(ours: Process) -> None:

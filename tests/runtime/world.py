@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 
 from aioelect import FencedLock, Term
-from aioelect._line import _lines
+from aioelect._line import lines
 from aioelect._store import Claim, Store
 from aioelect._tokens import TokenSource
 from aioelect.testing._memory import MemoryServer
@@ -102,7 +102,7 @@ class World:
         await turns(5)
         left_over = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left_over, f"tasks were left: {left_over}"
-        for line in _lines.get(loop, {}).values():
+        for line in lines().values():
             assert not (line._queue or line._contending or line._holders or line._listeners), (
                 "a place in a line was left"
             )
