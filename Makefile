@@ -53,7 +53,7 @@ bench: ## measure aioelect beside its rivals, about 15 minutes (ARGS="pair hand-
 bench-quick: ## the same in small, to see that every case works
 	@$(MAKE) --no-print-directory measure VENV=.venv-bench GROUP=bench ARGS="run --quick $(ARGS)"
 
-bench-docs: ## show the figures of the last "make bench" in the documents
+bench-docs: ## show the figures of the last whole "make bench" in the documents
 	@$(MAKE) --no-print-directory measure VENV=.venv-bench GROUP=bench ARGS="publish build/bench.json"
 
 measure: $(VENV)/installed

@@ -121,8 +121,8 @@ def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
         case TermOver(term=term, outcome=ReleaseOutcome.ALREADY_LOST as outcome):
             _say(
                 logging.WARNING,
-                "%s: the claim of %s, token %d (term %s), had run out while its work went on; another may have worked "
-                "at the same time",
+                "%s: the claim of %s, token %d (term %s), had run out or was taken while its work went on; another may "
+                "have worked at the same time",
                 term,
                 reason=outcome,
             )
@@ -134,6 +134,9 @@ def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
                 fact.cause,
                 reason=outcome,
             )
+        case TermOver(term=term, outcome=None):
+            message = "%s: the work of %s has ended, token %d (term %s); nothing was released"
+            _say(logging.INFO, message, term, reason=fact.reason)
         case TermOver(term=term):
             _say(logging.INFO, "%s: %s has let it go, token %d (term %s)", term, reason=fact.reason)
         case RenewalFailed(term=term, failures=1):

@@ -13,10 +13,10 @@ __all__ = ["check_identity", "check_key", "check_name", "check_prefix", "check_w
 MAX_BYTES = 200
 MAX_INFO = 1024
 MAX_WEIGHT = 1000
-_BRACES = ": braces mark the hash slot in a key; a colon does as well, like 'user:42'"
+_BRACES = "{}"
 
 
-def _check(field: str, value: object, forbidden: str = "", why: str = "") -> str:
+def _check(field: str, value: object, forbidden: str = "") -> str:
     if not isinstance(value, str):
         raise ConfigurationError(f"{field} is a {type(value).__name__}; expected a str", reason=field)
     if not value:
@@ -29,18 +29,21 @@ def _check(field: str, value: object, forbidden: str = "", why: str = "") -> str
         raise ConfigurationError(f"{field} takes {size} bytes of UTF-8; at most {MAX_BYTES}: {value!r}", reason=field)
     bad = sorted({char for char in value if char in forbidden or unicodedata.category(char) == "Cc"})
     if bad:
-        raise ConfigurationError(f"{field}={value!r} holds {bad!r}, which may not be in it{why}", reason=field)
+        why = "braces mark the hash slot in a key; a colon does as well, like 'user:42'"
+        if bad[0] not in _BRACES:
+            why = "no line breaks or other control characters: it is shown in logs and tables"
+        raise ConfigurationError(f"{field}={value!r} holds {bad!r}, which may not be in it: {why}", reason=field)
     return value
 
 
 def check_name(value: object) -> str:
     """A contended name: 1 to 200 bytes, no braces (they mark the hash slot), no control characters."""
-    return _check("name", value, "{}", _BRACES)
+    return _check("name", value, _BRACES)
 
 
 def check_prefix(value: object) -> str:
     """The key prefix, under the same limits."""
-    return _check("prefix", value, "{}", _BRACES)
+    return _check("prefix", value, _BRACES)
 
 
 def check_identity(value: object) -> str:

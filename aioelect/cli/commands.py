@@ -32,6 +32,7 @@ class Group(click.Group):
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="aioelect")
 def cli() -> None:
     """Locks and leader election for asyncio services on Redis."""
 

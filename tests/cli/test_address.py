@@ -2,6 +2,7 @@
 
 import asyncio
 import traceback
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,9 @@ async def test_it_works_in_a_cluster() -> None:
         with Program("run", "--redis", url, "job", "--", "true") as program:
             assert (await program.ended(), program.err) == (0, "")
         assert cluster.owner("aioelect:{job}").call("EXISTS", "aioelect:{job}:fence")
+
+
+def test_the_version_is_told() -> None:
+    result = CliRunner().invoke(cli, ["--version"])
+    assert result.exit_code == 0
+    assert result.output.strip().endswith(f"version {version('aioelect')}")

@@ -45,7 +45,7 @@ async def test_p9_who_was_paused_after_the_last_check_is_refused_where_the_money
     assert "refused, nothing was charged" in paused.output
     warnings = paused.errors.splitlines()
     assert (
-        len(warnings) == 2 and "to charge:17 was refused" in warnings[0] and "had run out while its work" in warnings[1]
+        len(warnings) == 2 and "to charge:17 was refused" in warnings[0] and "while its work went on" in warnings[1]
     ), warnings
     assert another.errors == ""
     assert [row[1] for row in read(tmp_path, "SELECT * FROM charges")] == [95]

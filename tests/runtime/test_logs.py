@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -127,6 +128,16 @@ def test_p15_each_fact_has_its_level_and_each_record_the_same_five_fields(
         plain = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
         assert set(vars(record)) - plain == FIELDS
         assert record.getMessage().startswith("role: ") or "request" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "says"), [(ReleaseOutcome.RELEASED, "let it go"), (None, "the work of me has ended, .* nothing was")]
+)
+def test_a_lost_claim_is_not_said_to_be_let_go(
+    outcome: ReleaseOutcome | None, says: str, records: list[logging.LogRecord]
+) -> None:
+    log(TermOver(TERM, EndReason.EXPIRED, outcome, None))
+    assert re.search(says, records[-1].getMessage())
 
 
 def test_every_kind_of_fact_is_in_that_table() -> None:
