@@ -17,6 +17,7 @@ __all__ = ["is_cancelled", "outlast", "running_loop", "settled", "spawn"]
 
 T = TypeVar("T")
 
+# Of a loop that was closed with tasks in it, they stay: collected, each would complain that it was never done.
 _tasks: WeakKeyDictionary[asyncio.AbstractEventLoop, set[asyncio.Task[object]]] = WeakKeyDictionary()
 
 

@@ -9,6 +9,7 @@ import contextlib
 import enum
 import importlib
 import logging
+import threading
 import weakref
 from collections.abc import Iterable
 
@@ -73,13 +74,15 @@ class Observers:
 
 _recent: dict[int, tuple[str, weakref.ref[Observers]]] = {}
 _RECENT = 1024  # terms
+_remembering = threading.Lock()  # loops in several threads
 
 
 def remember(token: int, name: str, observers: Observers) -> None:
     """Whose term a token is of: a target that refuses it knows nothing but the token."""
-    _recent[token] = name, weakref.ref(observers)
-    if len(_recent) > _RECENT:
-        _recent.pop(next(iter(_recent)), None)
+    with _remembering:
+        _recent[token] = name, weakref.ref(observers)
+        if len(_recent) > _RECENT:
+            del _recent[next(iter(_recent))]
 
 
 def refused(resource: str, token: int, newest: int) -> None:

@@ -51,14 +51,16 @@ class Gate:
 
     def _call_up(self) -> None:
         room = max(_ABREAST - self._inside, _LEAST)
-        while self._queue and room:
-            place = self._queue.popleft()
-            if not place.done():
-                self._inside += 1
-                room -= 1
-                place.set_result(None)
-        if self._queue:
-            self._loop.call_soon(self._call_up)
+        try:
+            while self._queue and room:
+                place = self._queue.popleft()
+                if not place.done():
+                    place.set_result(None)
+                    self._inside += 1
+                    room -= 1
+        finally:  # also if Ctrl-C ends this turn: the loop may be run again
+            if self._queue:
+                self._loop.call_soon(self._call_up)
 
 
 gate = LoopLocal(Gate)

@@ -26,7 +26,11 @@ class Line:
     """One name's line. Nothing in here talks to a store."""
 
     # One per name that is held: no deque, which is ten times as large as an empty list.
-    __slots__ = ("__weakref__", "_contending", "_holders", "_listeners", "_others_wait", "_queue", "_turns", "crowded")
+    # fmt: off
+    __slots__ = (
+        "__weakref__", "_contending", "_holders", "_listeners", "_others_wait", "_queue", "_turns", "crowded", "seen",
+    )
+    # fmt: on
 
     def __init__(self) -> None:
         self._queue: list[asyncio.Future[bool]] = []
@@ -34,6 +38,7 @@ class Line:
         self._holders: dict[object, TermInfo] = {}  # terms of this process whose work is not over
         self._turns = 0
         self._others_wait = False
+        self.seen: Holder | None = None  # who holds the name in another process, as the head has learned
         self.crowded = False  # several processes wait, as far as is known here: not all at once, then
         self._listeners: list[Callable[[Holder | None], None]] = []
 
@@ -50,6 +55,7 @@ class Line:
 
     def saw(self, holder: Holder | None) -> None:
         """The head has learned who holds the name; None: nobody."""
+        self.seen = holder
         for listener in tuple(self._listeners):
             listener(holder)
 
@@ -87,7 +93,7 @@ class Line:
 
     def hold(self, who: object, term: TermInfo) -> None:
         """A term of this process begins: the line stands still."""
-        self._holders[who] = term
+        self._holders[who], self.seen = term, None
         if self._listeners:
             self.saw(self.holder)
 

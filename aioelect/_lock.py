@@ -32,7 +32,8 @@ class FencedLock:
         redis: a `redis.asyncio.Redis` (also from `Sentinel.master_for`), a `redis.asyncio.RedisCluster`, or a store.
         name: what is contended for: 1 to 200 bytes, no braces, no control characters.
         ttl: lifetime of the claim in the store, 0.1 s to 24 h; renewed in the background.
-        wait: how long to wait for it: 0 is one try, None (the default) has no limit. In a crowd, from the first try.
+        wait: how long to wait for it: 0 is one try, None (the default) has no limit. In a crowd, the first in
+            line for a name counts from its first try.
         renew_interval, renew_deadline, drain_limit, fence_retention, identity, prefix, observers, tokens: as for
             `Lease`.
         min_hold: nobody else gets the lock sooner than this after it was taken, at most ttl; so that short work that is

@@ -148,7 +148,7 @@ class Waiter:
         line, wait = self.line, self._request.wait
         behind = line.holder is not None
         if not await line.turn(None if wait is None else max(0.0, wait - self.waited)):
-            self._last = line.holder
+            self._last = line.holder or (line.seen and replace(line.seen, remaining=None))
             raise self._failure()
         if behind:
             self._others_last = _clock.now()
@@ -336,7 +336,8 @@ class Waiter:
         else:
             error = AcquireTimeout(f"{facts}; gave up after {waited:.3f} s: do without it, or allow a longer wait")
         error.name, error.holder, error.token, error.term_id = name, holder.identity, holder.token, holder.id
-        error.reason, error.waited = "reserved" if self._reserved else "held", waited
+        error.reason = "reserved" if self._reserved else "late" if last is None else "held"
+        error.waited = waited
         return error
 
 

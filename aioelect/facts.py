@@ -106,7 +106,7 @@ class AcquisitionFailed(NamedTuple):
     name: str
     identity: str
     waited: float
-    reason: str  # "held", "cancelled", or as for `StoreFailed`
+    reason: str  # "held", "reserved", "late" (no time was left), "cancelled", or as for `StoreFailed`
 
 
 class RenewalConfirmed(NamedTuple):

@@ -79,7 +79,7 @@ class ReplicatedStore(RedisStore):
 
     async def acquire(self, claim: Claim, *, limit: float) -> Granted | Contended:
         """Claim the name if it is free, and wait until that is confirmed."""
-        deadline = runtime_of(self._apart).deadline_in(limit)
+        deadline = runtime_of(self._origin).deadline_in(limit)
         answer = await super().acquire(claim, limit=limit)
         if isinstance(answer, Granted):
             try:

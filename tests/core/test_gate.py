@@ -104,3 +104,22 @@ async def test_p15_each_loop_has_its_own(crowd: Crowd) -> None:
     ours = gate()
     assert await asyncio.to_thread(lambda: asyncio.run(gate_of_another_loop())) is not ours
     assert gate() is ours
+
+
+class Interrupted(asyncio.Future[None]):
+    """A place whose call-up does not come to its end, as by Ctrl-C."""
+
+    def set_result(self, _: None) -> None:
+        """Raise instead."""
+        raise InterruptedError
+
+
+async def test_a_turn_that_is_interrupted_does_not_close_the_gate(crowd: Crowd) -> None:
+    await crowd.come(2 * _ABREAST)
+    loop, said = asyncio.get_running_loop(), list[object]()
+    loop.set_exception_handler(lambda _, context: said.append(context["exception"]))
+    crowd.gate._queue.appendleft(Interrupted())
+    await crowd.settle()
+    assert [type(exc) for exc in said] == [InterruptedError]
+    assert crowd.inside == list(range(2 * _ABREAST))
+    assert crowd.gate._inside == 2 * _ABREAST

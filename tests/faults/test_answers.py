@@ -73,6 +73,14 @@ async def test_p11_held_by_another_names_the_holder(server: Server, mine: Redis,
         await acquire(mine, 0.3)
     check(after_a_while.value, NotAcquired, reason="held", says="or allow a longer wait")
     assert after_a_while.value.waited is not None and after_a_while.value.waited >= 0.29
+    # Also for whoever only stood in line behind the one that asked.
+    head = asyncio.create_task(acquire(mine, 20))
+    await asyncio.sleep(0)
+    with pytest.raises(AcquireTimeout) as behind:
+        await acquire(mine, 1)
+    check(behind.value, NotAcquired, reason="held", says=f"held by somebody (token {held.token}); gave up")
+    head.cancel()
+    await asyncio.wait({head})
     for error in (at_once.value, after_a_while.value):
         assert (error.holder, error.token, error.term_id) == ("somebody", held.token, held.id)
         assert f"'name' is held by somebody (token {held.token})" in str(error)
