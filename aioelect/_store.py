@@ -76,8 +76,7 @@ class Claim:
         object.__setattr__(self, "id", hashlib.blake2s(self.owner.encode(), digest_size=8).hexdigest())
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """Who holds a name, as far as the store could tell; None for what it could not."""
 
     identity: str | None
@@ -112,8 +111,7 @@ class Heir(NamedTuple):
     within: float
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
+class Renewed(NamedTuple):
     """The claim was ours and has its full ttl again."""
 
     step_down: StepDown | None = None  # somebody has asked for the end of this term
@@ -125,8 +123,7 @@ class Released(NamedTuple):
     told: int  # how many other subscribers heard of it: a hint that somebody waits
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """The claim is not ours: gone (holder None), or another's. Nothing was changed."""
 
     holder: Holder | None
@@ -163,8 +160,7 @@ class Capabilities(NamedTuple):
     members: bool = False  # it is a `MemberStore`: it knows who takes part in a group
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """Somebody who stands for a role: its last failed try is not long ago."""
 
     identity: str

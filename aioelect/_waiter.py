@@ -10,7 +10,6 @@ import asyncio
 import os
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from aioelect import _clock
@@ -148,7 +147,7 @@ class Waiter:
         line, wait = self.line, self._request.wait
         behind = line.holder is not None
         if not await line.turn(None if wait is None else max(0.0, wait - self.waited)):
-            self._last = line.holder or (line.seen and replace(line.seen, remaining=None))
+            self._last = line.holder or (line.seen and line.seen._replace(remaining=None))
             raise self._failure()
         if behind:
             self._others_last = _clock.now()
@@ -250,7 +249,7 @@ class Waiter:
 
     def _known(self, holder: Holder) -> Holder:
         # Where tokens come from elsewhere, the number that the store minted is nobody's token.
-        return holder if self._request.tokens is None else replace(holder, token=None)
+        return holder if self._request.tokens is None else holder._replace(token=None)
 
     async def _sleep(self, watch: Watch | None, delay: float) -> None:
         """Until the time is up, or a notice says that trying again is worth it."""

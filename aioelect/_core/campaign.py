@@ -15,8 +15,7 @@ from aioelect._core.timing import Timing
 __all__ = ["Campaign", "GiveUp", "Next", "Sleep"]
 
 
-@dataclass(frozen=True, slots=True)
-class Sleep:
+class Sleep(NamedTuple):
     """Try again after so many seconds, or earlier if a notice comes."""
 
     delay: float

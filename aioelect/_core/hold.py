@@ -105,15 +105,13 @@ class Draining(Held):
     drain_until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Releasing:
+class Releasing(NamedTuple):
     """The work is over and the claim is being given up; no renewal is sent any more."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """Over. An expired claim can still be proved up to `deadline`, for clean-up."""
 
     reason: EndReason
@@ -212,7 +210,7 @@ def step(state: State, event: Input, timing: Timing) -> _Step:
         case Held():
             return _keep(state, event, timing)
         case Ended() if isinstance(event, Refused):
-            return replace(state, deadline=float("-inf")), ()
+            return state._replace(deadline=float("-inf")), ()
         case Releasing() | Ended():
             return state, ()
         case _:

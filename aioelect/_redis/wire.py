@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aioelect._store import (
     Claim,
@@ -85,8 +85,7 @@ class Abstains(Exception):
         self.seconds = seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(NamedTuple):
     """Where one name lives. The braces are literal: they put all its keys into one hash slot."""
 
     claim: bytes
