@@ -106,7 +106,7 @@ def _default_metrics() -> Observer:
 
 def log(fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
     """Facts as log lines: INFO for state changes, one WARNING at each end of an outage, ERROR for what needs people."""
-    match fact:
+    match fact:  # what every term has comes first: each case before it costs time
         case TermBegan(term=term):
             _say(logging.INFO, "%s: %s has it, token %d (term %s)", term)
         case TermStopped(term=term, reason=EndReason.EXPIRED | EndReason.TAKEN):

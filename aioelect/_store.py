@@ -111,7 +111,9 @@ class Heir(NamedTuple):
     within: float
 
 
-class Renewed(NamedTuple):
+# Not a named tuple, nor is `Refused`: of one shape they would be equal, a yes and a no.
+@dataclass(frozen=True, slots=True)
+class Renewed:
     """The claim was ours and has its full ttl again."""
 
     step_down: StepDown | None = None  # somebody has asked for the end of this term
@@ -123,7 +125,8 @@ class Released(NamedTuple):
     told: int  # how many other subscribers heard of it: a hint that somebody waits
 
 
-class Refused(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Refused:
     """The claim is not ours: gone (holder None), or another's. Nothing was changed."""
 
     holder: Holder | None

@@ -29,9 +29,11 @@ def _check(field: str, value: object, forbidden: str = "") -> str:
         raise ConfigurationError(f"{field} takes {size} bytes of UTF-8; at most {MAX_BYTES}: {value!r}", reason=field)
     bad = sorted({char for char in value if char in forbidden or unicodedata.category(char) == "Cc"})
     if bad:
-        why = "braces mark the hash slot in a key; a colon does as well, like 'user:42'"
-        if bad[0] not in _BRACES:
-            why = "no line breaks or other control characters: it is shown in logs and tables"
+        why = (
+            "braces mark the hash slot in a key; a colon does as well, like 'user:42'"
+            if bad[0] in _BRACES
+            else "no line breaks or other control characters: it is shown in logs and tables"
+        )
         raise ConfigurationError(f"{field}={value!r} holds {bad!r}, which may not be in it: {why}", reason=field)
     return value
 

@@ -45,6 +45,14 @@ async def test_p4_wait_zero_is_one_try(proxy: Proxy, server: Server, mine: Redis
     assert proxy.names("EVALSHA", "EVAL", "SUBSCRIBE", "GET", "SET") == ["EVALSHA"]
 
 
+async def test_p4_a_wait_too_short_to_ask_does_not_say_that_another_holds_it(server: Server, mine: Redis) -> None:
+    with pytest.raises(AcquireTimeout, match="not asked for in time") as caught:
+        async with FencedLock(mine, "name", wait=1e-6):
+            pytest.fail("there was no time to ask")
+    assert (caught.value.reason, caught.value.holder) == ("late", None)
+    assert server.call("EXISTS", "aioelect:{name}") == 0
+
+
 async def test_p4_a_wait_that_runs_out_says_how_long_it_waited(server: Server, mine: Redis) -> None:
     await holding(server, "name", 30)
     started = time.monotonic()

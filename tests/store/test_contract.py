@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aioelect._errors import ConfigurationError, StoreUnavailable
-from aioelect._store import Contended, Granted, NoticeKind, Refused, Released, Renewed, Store
+from aioelect._store import Contended, Granted, Holder, NoticeKind, Refused, Released, Renewed, Store
 from store.conftest import MakeStore, a_claim, again, granted, granted_after_expiry, is_described
 from support.wait import until
 
@@ -114,6 +114,12 @@ async def test_a_renewal_gives_the_full_ttl_again(store: Store, other: Store) ->
         assert await store.renew(claim, limit=LIMIT) == Renewed()
     answer = await other.acquire(a_claim(), limit=LIMIT)
     assert isinstance(answer, Contended)
+
+
+def test_p6_a_yes_never_equals_a_no() -> None:
+    yes: tuple[object, ...] = (Granted(0), Renewed(), Released(0))
+    no: tuple[object, ...] = (Contended(Holder(None, None, None, None)), Refused(None))
+    assert not [(one, other) for one in yes for other in no if one == other]
 
 
 async def test_p6_a_renewal_never_creates_a_claim(store: Store, other: Store) -> None:
